@@ -281,6 +281,7 @@ def check(root: Path, layers: Sequence[str] = LAYERS) -> Report:
     imports = [each for module, path in modules.items() for each in imports_of(module, path, root, modules)]
     rank = {name: number for number, name in enumerate(layers)}
     unknown = sorted({layer_of(module) for module in modules} - rank.keys())
+
     upward: dict[bool, list[str]] = {False: [], True: []}  # for the type checker only?
     edges: dict[tuple[str, str], Import] = {}
     package_edges: dict[tuple[str, str], Import] = {}
@@ -294,10 +295,12 @@ def check(root: Path, layers: Sequence[str] = LAYERS) -> Report:
             edges.setdefault((each.module, each.target), each)
             if low != high:
                 package_edges.setdefault((low, high), each)
+
     homes: dict[str, list[str]] = {}
     for module, path in modules.items():
         if is_within(module, "bespoke") and path.stem not in ("__init__", "__main__"):
             homes.setdefault(path.stem, []).append(module.removeprefix("bespoke."))
+
     return Report(
         files=len(modules),
         lines=sum(len(path.read_text(encoding="utf-8").splitlines()) for path in modules.values()),

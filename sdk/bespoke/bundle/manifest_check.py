@@ -98,6 +98,7 @@ def referenced_files(manifest: Manifest) -> set[str]:
         data.valid,
         manifest.golden,
     ]
+
     names = {name for name in single if name is not None}
     names.update(record.file for record in manifest.weights)
     names.update(plan.record.file for plan in manifest.plans)

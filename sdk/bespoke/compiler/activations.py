@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much an error in a weight counts in quantization: the mean square of the activation that its column multiplies.
+"""Weight of an error in each column for quantization: the mean square of the activation that the column multiplies.
 
 The float model reads the start of the SDK's texts (data/general.txt) block by block, so a single dense block is in memory at
 a time. It computes in float64 on a single thread, and each mean is rounded to a power of two. So every processor gets the

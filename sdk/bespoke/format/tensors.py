@@ -265,6 +265,7 @@ def _read_slot(name: str, entry: Any, subject: str, error: type[BespokeError]) -
         raise _refused(error, where, problem, "a short plain name")
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise _refused(error, where, "other fields", "exactly dtype, shape and data_offsets")
+
     code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(code, str) or code not in DTYPES:
         raise _refused(error, where, f"dtype {shown_json(code)}", f"one of {', '.join(DTYPES)}")
@@ -272,6 +273,7 @@ def _read_slot(name: str, entry: Any, subject: str, error: type[BespokeError]) -
         raise _refused(error, where, f"shape {shown_json(shape)}", f"at most {MAX_DIMENSIONS} sizes")
     if not _sizes(offsets) or len(offsets) != 2:
         raise _refused(error, where, f"data_offsets {shown_json(offsets)}", "[begin, end]")
+
     # Python's integers do not overflow. A tensor of more than 2**40 bytes is refused before its size is used.
     if math.prod(shape) * DTYPES[code].itemsize != offsets[1] - offsets[0]:
         raise _refused(error, where, f"{offsets[1] - offsets[0]} bytes for shape {shape}", "as many as dtype and shape")

@@ -26,7 +26,7 @@ class RopeConfig(Settings):
 
 
 class ModelConfig(Settings):
-    """What the graphs, the converter and the adapter need to know about a model. No field has a default."""
+    """Sizes and switches of a model, for graphs, converter and adapter. No field has a default."""
 
     family: Family
     hidden_size: int

@@ -132,6 +132,7 @@ class Checkpoint(WeightSource):
             raise _damaged(entry.file, f"{name} of dtype {entry.dtype}", f"one of {', '.join(_STORED)}")
         rows = entry.shape[0] if entry.shape else 1
         check_rows(name, start, stop, rows)
+
         row_items = prod(entry.shape[1:])
         count = (stop - start) * row_items
         dtype = np.dtype(_STORED[entry.dtype])
@@ -145,6 +146,7 @@ class Checkpoint(WeightSource):
                 )
         except OSError as error:
             raise _damaged(entry.file, error.strerror or str(error), "a readable file") from None
+
         if raw.size != count:
             raise _damaged(entry.file, f"{raw.size} of {count} numbers of {name}", "all of them")
         return raw.reshape(stop - start, *entry.shape[1:])
@@ -198,6 +200,7 @@ def _sharded(folder: Path) -> dict[str, _Entry]:
     mapping = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(mapping, dict) or not all(isinstance(value, str) for value in mapping.values()):
         raise _damaged(path, "no weight_map", "an object weight_map from tensor name to file name")
+
     entries: dict[str, _Entry] = {}
     for file in sorted(set(mapping.values())):
         if Path(file).name != file:
@@ -229,6 +232,7 @@ def _header(path: Path) -> tuple[dict[str, _Entry], dict[str, str]]:
         raise _damaged(path, error.strerror or str(error), "a readable file") from None
     if not isinstance(header, dict):
         raise _damaged(path, "a header that is no object", "an object from tensor name to dtype, shape and offsets")
+
     metadata = header.pop("__metadata__", None)
     if metadata is None:  # MLX writes null where there is none
         metadata = {}

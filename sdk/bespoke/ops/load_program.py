@@ -156,15 +156,18 @@ def _operator(namespace: str, name: str, overload: str) -> tuple[Any, str]:
     packet = getattr(getattr(torch.ops, namespace), name, None) if _registered(namespace, name) else None
     if packet is None or overload not in packet.overloads():
         return None, "an operator that this version of torch does not have"
+
     target = getattr(packet, overload)
     schema = target._schema
     if schema.is_mutable:
         return None, "an operator that writes to its operands"
     if name.startswith("_") and name not in _PRIVATE:
         return None, "a private operator"
+
     draws = torch.Tag.nondeterministic_seeded in target.tags
     if draws and not any(argument.name == "dropout_p" for argument in schema.arguments):
         return None, "an operator that draws random numbers"
+
     foreign = [str(a.type) for a in schema.arguments if _base(str(a.type)) not in _FIELDS]
     foreign += [str(r.type) for r in schema.returns if str(r.type) not in _RETURNS]
     if foreign or not schema.returns:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operating system says and enforces: footprint, memory limits, imports."""
+"""Interface to the operating system: memory footprint and limits, malloc, file descriptors, quiet imports."""
