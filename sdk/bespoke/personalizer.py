@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bespoke import arguments
-from bespoke.compiler.request import AUTO, Progress
+from bespoke.compiler.request import AUTO, BuildListener
 from bespoke.compiler.resolve import Named, resolve
 from bespoke.config import Budget, Lora, Training
 from bespoke.system.descriptors import opens_files
@@ -108,7 +108,7 @@ class Personalizer:
 
         return dial(self.request, [Budget(memory_mb=budget).memory_bytes or 0 for budget in budgets_mb])
 
-    def build(self, out: str | Path, progress: Progress | None = None) -> Path:
+    def build(self, out: str | Path, progress: BuildListener | None = None) -> Path:
         """Writes the bundle into folder `out`, whole or not at all, and returns it. Same input, same bytes.
 
         What the build takes otherwise than the model's files say, or passes over, is a BuildWarning.
@@ -116,7 +116,7 @@ class Personalizer:
         return self.build_with_report(out, progress)[0]
 
     @opens_files
-    def build_with_report(self, out: str | Path, progress: Progress | None = None) -> tuple[Path, BuildReport]:
+    def build_with_report(self, out: str | Path, progress: BuildListener | None = None) -> tuple[Path, BuildReport]:
         """`build`, and what became of the rows of `data` and of the model's weights."""
         from bespoke.bundle.signature import public_key_of
         from bespoke.compiler.bundle import build

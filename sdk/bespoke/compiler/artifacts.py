@@ -13,7 +13,7 @@ from pathlib import Path
 from bespoke.bundle.target_records import ArtifactRecord, FeatureRecord, TargetRecord
 from bespoke.compiler.baking import BakedKey, baked_keys, random_weights
 from bespoke.compiler.lower import lower
-from bespoke.compiler.request import Progress, TargetChoice
+from bespoke.compiler.request import BuildListener, TargetChoice
 from bespoke.contracts import Artifact, CompilingTarget, DescribingTarget, bakes
 from bespoke.graph.trace import Graph
 from bespoke.plan.costs import Workspace
@@ -23,12 +23,12 @@ __all__ = ["Artifacts"]
 
 
 class Artifacts:
-    """Artifacts of one target. Called with graphs, it compiles those that it has not met, and gives the workspaces of all.
+    """Artifacts of one target.
 
     `folder` is made for the first artifact. Of a target that compiles nothing, workspaces are those read off the graphs.
     """
 
-    def __init__(self, target: TargetChoice, folder: Path, progress: Progress) -> None:
+    def __init__(self, target: TargetChoice, folder: Path, progress: BuildListener) -> None:
         self._target = target
         self.folder = folder
         self._progress = progress
@@ -36,7 +36,8 @@ class Artifacts:
         self._baked: dict[BakedKey, Artifact] = {}
         self.workspaces: dict[str, Workspace] = {}
 
-    def __call__(self, graphs: Sequence[Graph]) -> dict[str, Workspace]:
+    def compile(self, graphs: Sequence[Graph]) -> dict[str, Workspace]:
+        """Compiles the graphs that have no artifact yet. Returns the workspaces of all graphs so far, by key."""
         new = [graph for graph in graphs if graph.key not in self.workspaces]
         target = self._target.plugin
         if not isinstance(target, CompilingTarget) or self.bakes:

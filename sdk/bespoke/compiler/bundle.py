@@ -32,7 +32,7 @@ from bespoke.compiler.opened_model import OpenedModel, open_model
 from bespoke.compiler.planner import Planned, remeasured
 from bespoke.compiler.plans import ANSWERS, Key, Plans, Subject, context_length
 from bespoke.compiler.quantization_cost import QuantizationCost
-from bespoke.compiler.request import AUTO, BuildRequest, Progress
+from bespoke.compiler.request import AUTO, BuildListener, BuildRequest
 from bespoke.compiler.text import text_rules
 from bespoke.compiler.weight_files import initial_adapter, quantization_cost, write_weights
 from bespoke.config import MEGABYTE
@@ -87,7 +87,7 @@ def estimate(request: BuildRequest) -> BuildEstimate:
 
         draft.artifacts.folder = Path(temporary)  # artifacts compiled from here on are in no bundle
         cache_bytes = draft.artifacts.cache_bytes
-        plans = draft.plans.estimates(draft.planned, draft.artifacts)
+        plans = draft.plans.estimates(draft.planned, draft.artifacts.compile)
         runs = draft.plans.run_estimates(draft.planned)
     return BuildEstimate(plans, runs, size, request.budget.memory_bytes, cache_bytes)
 
@@ -96,11 +96,11 @@ def dial(request: BuildRequest, budgets: Sequence[int]) -> Dial:
     """Implements `Personalizer.dial`."""
     with computing(None), open_model(request) as opened, tempfile.TemporaryDirectory() as temporary:
         _check(request, opened.config)
-        compiled = Artifacts(request.targets[0], Path(temporary), lambda stage, done, total: None)
-        return Dial(Plans(request, ModelSpec(opened.config, request.lora)).dial(budgets, compiled))
+        artifacts = Artifacts(request.targets[0], Path(temporary), lambda stage, done, total: None)
+        return Dial(Plans(request, ModelSpec(opened.config, request.lora)).dial(budgets, artifacts.compile))
 
 
-def build(request: BuildRequest, out: Path, progress: Progress) -> tuple[Path, BuildReport]:
+def build(request: BuildRequest, out: Path, progress: BuildListener) -> tuple[Path, BuildReport]:
     """Implements `Personalizer.build`."""
     with computing(None), open_model(request) as opened, BundleWriter(out) as writer:
         draft = _draft(request, opened, writer, progress)
@@ -108,7 +108,7 @@ def build(request: BuildRequest, out: Path, progress: Progress) -> tuple[Path, B
 
 
 def _draft(
-    request: BuildRequest, opened: OpenedModel, writer: BundleWriter, progress: Progress, *, hollow: bool = False
+    request: BuildRequest, opened: OpenedModel, writer: BundleWriter, progress: BuildListener, *, hollow: bool = False
 ) -> BundleDraft:
     """Write all files but the manifest. `hollow`: same checks and sizes, without weights and golden values."""
     folder, config = opened.folder, opened.config
@@ -124,7 +124,7 @@ def _draft(
     plans = Plans(request, model)
     planned = plans.estimated(progress)
     compiled = [Artifacts(target, writer.work / "graphs" / target.name, progress) for target in request.targets]
-    planned = plans.fitted(planned, compiled[0])
+    planned = plans.fitted(planned, compiled[0].compile)
 
     context = context_length(request, config)
     files, error = write_weights(opened, model, text, context, writer, progress, hollow)
@@ -144,7 +144,7 @@ def _draft(
         if artifacts.bakes:
             artifacts.bake([each.plan for each in planned.values()], plans.tracer.graphs, files, hollow)
         else:
-            artifacts(used)
+            artifacts.compile(used)
     targets = [artifacts.record(used) for artifacts in compiled]
 
     methods, generation = _write_plans(request, planned, plans, compiled[0].workspaces, graphs, writer)
@@ -208,7 +208,7 @@ def _check(request: BuildRequest, config: ModelConfig) -> None:
         check_ready(target.plugin, target.options)
 
 
-def _write_programs(graphs: list[Graph], writer: BundleWriter, progress: Progress) -> list[GraphRecord]:
+def _write_programs(graphs: list[Graph], writer: BundleWriter, progress: BuildListener) -> list[GraphRecord]:
     records = []
     for done, graph in enumerate(graphs):
         progress("graphs", done, len(graphs))

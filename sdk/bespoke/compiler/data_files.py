@@ -10,7 +10,7 @@ from bespoke.bundle.manifest import DataRecord
 from bespoke.bundle.writer import BundleWriter
 from bespoke.compiler.encoding import core_encoder
 from bespoke.compiler.general import base_samples, general_texts, hollow_samples
-from bespoke.compiler.request import AUTO, BuildRequest, Progress
+from bespoke.compiler.request import AUTO, BuildListener, BuildRequest
 from bespoke.compiler.text import TextRules
 from bespoke.data.prepare import DataReport, prepare
 from bespoke.data.rows import TokenRows
@@ -20,7 +20,7 @@ __all__ = ["write_base_samples", "write_data"]
 
 
 def write_data(
-    request: BuildRequest, text: TextRules, writer: BundleWriter, progress: Progress
+    request: BuildRequest, text: TextRules, writer: BundleWriter, progress: BuildListener
 ) -> tuple[DataRecord, DataReport | None]:
     """Write the rows of the data file, or the SDK's texts for "auto". Without a tokenizer "auto" writes nothing yet."""
     if request.data is None:
@@ -57,7 +57,7 @@ def write_base_samples(
     model: ModelSpec,
     weights: Mapping[str, Path],
     writer: BundleWriter,
-    progress: Progress,
+    progress: BuildListener,
     hollow: bool,
 ) -> DataRecord:
     """Write samples of the base model, for a model without a tokenizer. `hollow`: rows of zeros of the same size."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bespoke.bundle.writer import BundleWriter
 from bespoke.compiler.planner import Planned
 from bespoke.compiler.plans import Key
-from bespoke.compiler.request import BuildRequest, Progress
+from bespoke.compiler.request import BuildListener, BuildRequest
 from bespoke.compiler.text import TextRules
 from bespoke.compiler.weight_files import initial_adapter
 from bespoke.contracts import rounding
@@ -34,7 +34,7 @@ def write_golden(
     graphs: list[Graph],
     text: TextRules,
     writer: BundleWriter,
-    progress: Progress,
+    progress: BuildListener,
     hollow: bool,
 ) -> str:
     """Write the golden vectors; returns the file's name. `hollow`: computes nothing, the file has its largest size."""

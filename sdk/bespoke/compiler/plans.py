@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bespoke.compiler.estimate import DialPoint, PlanEstimate, RunEstimate
 from bespoke.compiler.generation import GenerationPlanner, generation_requests
 from bespoke.compiler.planner import Planned, Planner, PlanRequest, remeasured
-from bespoke.compiler.request import BuildRequest, Progress
+from bespoke.compiler.request import BuildListener, BuildRequest
 from bespoke.contracts import bakes
 from bespoke.errors import PlanDoesNotFit
 from bespoke.graph.trace import OF_THIS_PROCESS, Graph, Tracer
@@ -91,7 +91,7 @@ class Plans:
         made[ANSWERS] = GenerationPlanner([Planner(wanted, self._model, self.tracer, workspaces) for wanted in answers])
         return made
 
-    def estimated(self, progress: Progress) -> dict[Key, Planned]:
+    def estimated(self, progress: BuildListener) -> dict[Key, Planned]:
         """Plans by workspaces estimated from the graphs, before anything is compiled; the smallest plan where none seems to fit."""
         planners, planned = self.planners(), {}
         keys = _keys(planners, self.budgets)

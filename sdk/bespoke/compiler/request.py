@@ -14,10 +14,10 @@ from bespoke.plan.kinds import option_scalar
 if TYPE_CHECKING:
     from bespoke.contracts import Optimizer, Target
 
-__all__ = ["AUTO", "BuildRequest", "Method", "Progress", "TargetChoice"]
+__all__ = ["AUTO", "BuildListener", "BuildRequest", "Method", "TargetChoice"]
 
-Progress = Callable[[str, int, int], None]
-"""Called with (stage, done, total) as a build goes on."""
+BuildListener = Callable[[str, int, int], None]
+"""A function that a build calls with (stage, done, total)."""
 AUTO = "auto"
 """`data`: a general set of the build's own."""
 

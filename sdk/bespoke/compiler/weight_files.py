@@ -14,7 +14,7 @@ from bespoke.compiler.activations import column_counts
 from bespoke.compiler.general import general_texts
 from bespoke.compiler.opened_model import OpenedModel
 from bespoke.compiler.quantization_cost import QuantizationCost, losses_on_text
-from bespoke.compiler.request import BuildRequest, Progress
+from bespoke.compiler.request import BuildListener, BuildRequest
 from bespoke.compiler.text import TextRules
 from bespoke.model.convert import convert, hollow_weights
 from bespoke.model.quantization_error import QuantizationError
@@ -30,7 +30,7 @@ def write_weights(
     text: TextRules,
     context: int,
     writer: BundleWriter,
-    progress: Progress,
+    progress: BuildListener,
     hollow: bool,
 ) -> tuple[dict[str, Path], QuantizationError]:
     """Write the weights; returns the files by group, and the error of quantization. Either all files appear or none."""

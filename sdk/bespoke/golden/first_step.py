@@ -15,7 +15,7 @@ import torch
 
 from bespoke.format.tensors import map_tensors
 from bespoke.golden.document import Known, MethodGolden
-from bespoke.golden.methods import rates
+from bespoke.golden.first_order import rates
 from bespoke.golden.promises import GoldenMethod
 from bespoke.reference.buffers import Buffers
 from bespoke.reference.code import plan_code

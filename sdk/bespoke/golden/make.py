@@ -33,8 +33,8 @@ from bespoke.golden.document import (
     filled_adapter,
     places,
 )
+from bespoke.golden.first_order import FirstOrder
 from bespoke.golden.first_step import first_step
-from bespoke.golden.methods import FirstOrder
 from bespoke.golden.promises import GoldenMethod, check_promise, promised_numbers, stepped, trained_pieces
 from bespoke.golden.reference import Lane, Reference
 from bespoke.golden.texts import golden_texts
