@@ -63,6 +63,7 @@ lint: $(STAMP)
 
 schema: $(STAMP)
 	$(BIN)/python tools/write_schemas.py
+	$(BIN)/python tools/builder_table.py
 
 # dist/*.whl, for machines without a compiler: the core and every library that it loads are in it.
 wheel: $(STAMP)

@@ -14,7 +14,7 @@ import numpy as np
 from bespoke.bundle.file_names import file_name_problem
 from bespoke.config import Scalar, Settings, settings_from
 from bespoke.errors import ConfigError, Unsupported, shown
-from bespoke.graph import Batch, Graph, PlanBuilder, TensorSpec, Value
+from bespoke.graph import Batch, Graph, StepBuilder, TensorSpec, Value
 from bespoke.hookspecs import hookimpl
 from bespoke.methods.zeroth_order import CurvatureOptions, NormalizedOptions, ZerothOrderOptions
 from bespoke.model.spec import ModelSpec
@@ -36,7 +36,6 @@ __all__ = [
     "Graph",
     "ModelSpec",
     "Optimizer",
-    "PlanBuilder",
     "Problem",
     "Promise",
     "RefusingTarget",
@@ -44,6 +43,7 @@ __all__ = [
     "Scalar",
     "Settings",
     "Speed",
+    "StepBuilder",
     "Target",
     "TensorSpec",
     "Unsupported",
@@ -125,7 +125,7 @@ class Optimizer(Protocol):
     def Options(self) -> type[Settings]:
         """Pydantic model of the options; a class attribute does."""
 
-    def train_step(self, b: PlanBuilder, model: ModelSpec, options: Any) -> None:
+    def train_step(self, b: StepBuilder, model: ModelSpec, options: Any) -> None:
         """Writes one training step: reads `b.batch()`, stores new adapters, emits `loss`.
 
         Every field of `Options` that has the name of a scalar (`epsilon`) is bound to it when the plan runs.

@@ -10,7 +10,7 @@ import torch
 
 from bespoke import plugins
 from bespoke.errors import PluginError
-from bespoke.graph import PlanBuilder
+from bespoke.graph import StepBuilder
 from bespoke.testing.estimates import check_estimates
 from bespoke.testing.rig import Case, planned
 
@@ -18,14 +18,14 @@ from bespoke.testing.rig import Case, planned
 class FromElsewhere(type(plugins.get("optimizer", "fzoo"))):  # type: ignore[misc]
     """Compares with a point a step away."""
 
-    def moved(self, b: PlanBuilder, group: str, options: Any) -> Any:
+    def moved(self, b: StepBuilder, group: str, options: Any) -> Any:
         return {name: [copies[1], *copies[1:]] for name, copies in super().moved(b, group, options).items()}
 
 
 class Unscaled(type(plugins.get("optimizer", "hizoo"))):  # type: ignore[misc]
     """Measures along z, whatever h has become: right in the first step alone."""
 
-    def moved(self, b: PlanBuilder, group: str) -> Any:
+    def moved(self, b: StepBuilder, group: str) -> Any:
         return {
             name: [theta, *b.call(straight, theta, b.noise(theta), b.scalar("epsilon"))]
             for name, theta in b.adapter(group).items()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bespoke.contracts import ModelSpec, PlanBuilder, Settings
+from bespoke.contracts import ModelSpec, Settings, StepBuilder
 from bespoke.methods import block_forward, embed, head_loss
 from bespoke.rules.noise import noise
 from bespoke.testing.rig import SEED, Case, Rig, planned
@@ -24,7 +24,7 @@ class Wandering:
     name = "wandering"
     Options = Settings
 
-    def train_step(self, b: PlanBuilder, model: ModelSpec, options: Any) -> None:
+    def train_step(self, b: StepBuilder, model: ModelSpec, options: Any) -> None:
         batch = b.batch()
         x = embed(b, model, batch.tokens)
         for block, group in enumerate(model.blocks):

@@ -12,7 +12,7 @@ import torch
 from bespoke import plugins
 from bespoke.contracts import Settings
 from bespoke.errors import BespokeError, PlanError, PluginError
-from bespoke.graph import PlanBuilder
+from bespoke.graph import StepBuilder
 from bespoke.methods import block_forward, descended, embed, head_loss
 from bespoke.testing import check_optimizer
 from tests.support.checks import few_rows_of
@@ -32,20 +32,20 @@ class Estimating:
     Options: Any = Options
     sign = -1.0
 
-    def train_step(self, b: PlanBuilder, model: Any, options: Any) -> None:
+    def train_step(self, b: StepBuilder, model: Any, options: Any) -> None:
         loss = self.loss(b, model)
         recorded = b.record(loss)
         self.store(b, model, recorded, loss)
         b.emit(loss=loss)
 
-    def loss(self, b: PlanBuilder, model: Any) -> Any:
+    def loss(self, b: StepBuilder, model: Any) -> Any:
         batch = b.batch()
         x = embed(b, model, batch.tokens)
         for block, group in enumerate(model.blocks):
             x, _ = block_forward(b, model, block, x, b.adapter(group))
         return head_loss(b, model, x, batch)
 
-    def store(self, b: PlanBuilder, model: Any, recorded: Any, loss: Any) -> None:
+    def store(self, b: StepBuilder, model: Any, recorded: Any, loss: Any) -> None:
         for theta in b.adapter(model.blocks[0]).values():
             b.store(theta, b.call(shrunk, theta, recorded))
 
@@ -89,17 +89,17 @@ class TakesAnything(Estimating):
 
 
 class SilentLoss(Estimating):
-    def train_step(self, b: PlanBuilder, model: Any, options: Any) -> None:
+    def train_step(self, b: StepBuilder, model: Any, options: Any) -> None:
         self.store(b, model, b.record(self.loss(b, model)), None)
 
 
 class Idle(Estimating):
-    def store(self, b: PlanBuilder, model: Any, recorded: Any, loss: Any) -> None:
+    def store(self, b: StepBuilder, model: Any, recorded: Any, loss: Any) -> None:
         """Learns nothing."""
 
 
 class StoresTwice(Estimating):
-    def store(self, b: PlanBuilder, model: Any, recorded: Any, loss: Any) -> None:
+    def store(self, b: StepBuilder, model: Any, recorded: Any, loss: Any) -> None:
         for _ in range(2):
             super().store(b, model, recorded, loss)
 
@@ -109,7 +109,7 @@ class Forgetful(Estimating):
 
     calls = 0
 
-    def train_step(self, b: PlanBuilder, model: Any, options: Any) -> None:
+    def train_step(self, b: StepBuilder, model: Any, options: Any) -> None:
         self.calls += 1
         super().train_step(b, model, options)
         if self.calls % 2:
@@ -117,24 +117,24 @@ class Forgetful(Estimating):
 
 
 class DrawsItself(Estimating):
-    def train_step(self, b: PlanBuilder, model: Any, options: Any) -> None:
+    def train_step(self, b: StepBuilder, model: Any, options: Any) -> None:
         torch.rand(1)
         super().train_step(b, model, options)
 
 
 class HalfTheLoss(Estimating):
-    def loss(self, b: PlanBuilder, model: Any) -> Any:
+    def loss(self, b: StepBuilder, model: Any) -> Any:
         return b.call(doubled, super().loss(b, model))
 
 
 class UnstoredState(Estimating):
-    def store(self, b: PlanBuilder, model: Any, recorded: Any, loss: Any) -> None:
+    def store(self, b: StepBuilder, model: Any, recorded: Any, loss: Any) -> None:
         for theta in b.adapter(model.blocks[0]).values():
             b.store(theta, b.call(shrunk, b.state(theta, "m"), recorded))
 
 
 class Crashes(Estimating):
-    def train_step(self, b: PlanBuilder, model: Any, options: Any) -> None:
+    def train_step(self, b: StepBuilder, model: Any, options: Any) -> None:
         b.adapter("block_00")["no_proj.lora_A"]
 
 
@@ -182,7 +182,7 @@ def test_a_gradient_that_is_off_is_found_out() -> None:
     exact = plugins.get("optimizer", METHOD)
 
     class Scaled(type(exact)):  # type: ignore[misc]
-        def gradients(self, b: PlanBuilder, *rest: Any) -> Any:
+        def gradients(self, b: StepBuilder, *rest: Any) -> Any:
             for adapter, grads in super().gradients(b, *rest):
                 name = next(iter(grads))
                 yield adapter, {**grads, name: b.call(doubled, grads[name])}
@@ -196,7 +196,7 @@ def test_gradients_are_asked_of_the_pieces_that_are_stored_and_of_no_other() -> 
     exact = plugins.get("optimizer", METHOD)
 
     class OnlyB(type(exact)):  # type: ignore[misc]
-        def gradients(self, b: PlanBuilder, *rest: Any) -> Any:
+        def gradients(self, b: StepBuilder, *rest: Any) -> Any:
             for adapter, grads in super().gradients(b, *rest):
                 yield {name: piece for name, piece in adapter.items() if name.endswith("lora_B")}, grads
 
@@ -211,26 +211,26 @@ Estimate: Any = type(plugins.get("optimizer", "mezo"))
 class OneSided(Estimate):
     """Compares with where it is."""
 
-    def loss(self, b: PlanBuilder, model: Any, options: Any, query: int, sign: int) -> Any:
+    def loss(self, b: StepBuilder, model: Any, options: Any, query: int, sign: int) -> Any:
         return super().loss(b, model, options, query, max(sign, 0))
 
 
 class Stepping(Estimate):
     """Steps by `descended` of its own."""
 
-    def train_step(self, b: PlanBuilder, model: Any, options: Any) -> None:
+    def train_step(self, b: StepBuilder, model: Any, options: Any) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys.modules[Estimate.__module__], "descended", self.descended)
             super().train_step(b, model, options)
 
-    def descended(self, b: PlanBuilder, theta: Any, gs: Any, options: Any) -> Any:
+    def descended(self, b: StepBuilder, theta: Any, gs: Any, options: Any) -> Any:
         raise NotImplementedError
 
 
 class Signs(Stepping):
     """Steps of one size."""
 
-    def descended(self, b: PlanBuilder, theta: Any, gs: Any, options: Any) -> Any:
+    def descended(self, b: StepBuilder, theta: Any, gs: Any, options: Any) -> Any:
         z = b.noise(theta, 0, options.distribution)
         return b.call(signed, theta, z, gs[0], b.scalar("learning_rate"))
 
@@ -238,14 +238,14 @@ class Signs(Stepping):
 class Forgets(Stepping):
     """Moves all that it stores by one of its queries."""
 
-    def descended(self, b: PlanBuilder, theta: Any, gs: Any, options: Any) -> Any:
+    def descended(self, b: StepBuilder, theta: Any, gs: Any, options: Any) -> Any:
         return descended(b, theta, gs[:1], options)
 
 
 class RecordsMeans(Estimate):
     """One number where its options say two."""
 
-    def train_step(self, b: PlanBuilder, model: Any, options: Any) -> None:
+    def train_step(self, b: StepBuilder, model: Any, options: Any) -> None:
         super().train_step(b, model, options.model_copy(update={"queries": 1}))
 
 

@@ -12,15 +12,16 @@ from typing import Any
 import torch
 
 from bespoke.config import Training
-from bespoke.graph.direct import Cell, DirectBuilder
+from bespoke.graph.direct import Cell, DirectBuilder, tensor_of
+from bespoke.graph.states import noise_counter
+from bespoke.graph.value import Value
 from bespoke.model.quantize import dequantize
 from bespoke.model.spec import ModelSpec
+from bespoke.ops.dtypes import Tensors
 from bespoke.ops.weight import QuantizedWeight
 from bespoke.rules.noise import noise
 from bespoke.testing.tiny import TokenBatch
 from tests.gradients.harness import Base
-
-Tensors = dict[str, torch.Tensor]
 
 
 class EagerBuilder(DirectBuilder):
@@ -42,16 +43,8 @@ class EagerBuilder(DirectBuilder):
         numbers = {"batch_tokens": batch.trained, "step": float(step), **scalars}
 
         def drawn(name: str, shape: tuple[int, ...], query: int, distribution: Any) -> torch.Tensor:
-            group, piece = name.split(".", 1)
-            z = noise(
-                shape,
-                seed=seed,
-                step=step,
-                query=query,
-                block=model.blocks.index(group),
-                tensor=list(model.adapter_shapes(group)).index(piece),
-                distribution=distribution,
-            )
+            block, tensor = noise_counter(model, name, self.state_names)
+            z = noise(shape, seed=seed, step=step, query=query, block=block, tensor=tensor, distribution=distribution)
             return torch.from_numpy(z).double()
 
         super().__init__(
@@ -65,15 +58,16 @@ class EagerBuilder(DirectBuilder):
             states=states or {},
             numbers={name: torch.tensor(number, dtype=torch.float64) for name, number in numbers.items()},
             draw=drawn,
+            arrays=batch.arrays,
             tiles=tiles or {},
         )
 
-    def record(self, value: Cell) -> Cell:
-        self.recorded.append(float(value.tensor))  # type: ignore[arg-type]
+    def record(self, value: Value) -> Value:
+        self.recorded.append(float(tensor_of(value)))  # type: ignore[arg-type]
         return value
 
-    def emit(self, **metrics: Cell) -> None:
-        self.metrics |= {name: float(cell.tensor) for name, cell in metrics.items()}  # type: ignore[misc]
+    def emit(self, **metrics: Value) -> None:
+        self.metrics |= {name: float(tensor_of(value)) for name, value in metrics.items()}  # type: ignore[misc]
 
 
 def weights(base: Base, model: ModelSpec, state: Tensors, group: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bespoke.config import Settings, Training
-from bespoke.graph.builder import PlanBuilder
+from bespoke.graph import StepBuilder
 from bespoke.graph.trace import Tracer
 from bespoke.model.spec import ModelSpec
 from bespoke.reference.interpreter import Bindings
@@ -25,7 +25,7 @@ class DoesNothing:
     name = "nothing"
     Options = Settings
 
-    def train_step(self, b: PlanBuilder, model: ModelSpec, options: Settings) -> None:
+    def train_step(self, b: StepBuilder, model: ModelSpec, options: Settings) -> None:
         """No instruction."""
 
 

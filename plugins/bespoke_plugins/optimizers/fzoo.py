@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from bespoke.contracts import ModelSpec, Optimizer, Promise, hookimpl
-from bespoke.graph import PlanBuilder, Value
+from bespoke.graph import StepBuilder, Value
 from bespoke.methods import NormalizedOptions, block_forward, descended, embed, head_losses
 
 
@@ -29,7 +29,7 @@ class FZOO:
     promises: Promise = "normalized_loss_difference"
     Options = NormalizedOptions
 
-    def train_step(self, b: PlanBuilder, model: ModelSpec, options: NormalizedOptions) -> None:
+    def train_step(self, b: StepBuilder, model: ModelSpec, options: NormalizedOptions) -> None:
         found = b.call(normalized, self.losses(b, model, options), b.scalar("epsilon"), b.scalar("loss_rounding"))
         gs = [b.record(g) for g in found["g"]]
         for group in model.blocks:
@@ -37,7 +37,7 @@ class FZOO:
                 b.store(theta, descended(b, theta, gs, options))
         b.emit(loss=found["loss"], spread=found["spread"])
 
-    def losses(self, b: PlanBuilder, model: ModelSpec, options: NormalizedOptions) -> Value:
+    def losses(self, b: StepBuilder, model: ModelSpec, options: NormalizedOptions) -> Value:
         """l_0 to l_N, (N + 1)."""
         paths = options.queries + 1
         batch = b.batch(copies=paths)
@@ -46,7 +46,7 @@ class FZOO:
             x, _ = block_forward(b, model, block, x, self.moved(b, group, options))
         return head_losses(b, model, x, batch, paths)
 
-    def moved(self, b: PlanBuilder, group: str, options: NormalizedOptions) -> dict[str, Any]:
+    def moved(self, b: StepBuilder, group: str, options: NormalizedOptions) -> dict[str, Any]:
         """One block's adapter, and for each query a copy a step along its direction."""
         return {
             name: [

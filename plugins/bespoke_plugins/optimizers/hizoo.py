@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from bespoke.contracts import ModelSpec, Optimizer, Promise, hookimpl
-from bespoke.graph import PlanBuilder, Value
+from bespoke.graph import StepBuilder, Value
 from bespoke.methods import LEAST_CURVATURE, CurvatureOptions, block_forward, embed, head_losses
 
 PATHS = 3  # theta, theta + eps d, theta - eps d
@@ -37,7 +37,7 @@ class HiZOO:
     promises: Promise = "curvature_scaled_difference"
     Options = CurvatureOptions
 
-    def train_step(self, b: PlanBuilder, model: ModelSpec, options: CurvatureOptions) -> None:
+    def train_step(self, b: StepBuilder, model: ModelSpec, options: CurvatureOptions) -> None:
         found = b.call(differences, self.losses(b, model), b.scalar("epsilon"))
         g, c = b.record(found["g"]), b.record(found["c"])
         rates = {"eta": b.scalar("learning_rate"), "w": b.scalar("smoothing")}
@@ -47,7 +47,7 @@ class HiZOO:
                 b.store([theta, k], list(b.call(descend, theta, k, b.noise(theta), g, c, rates)))
         b.emit(loss=found["loss"], projected_gradient=g, curvature=c)
 
-    def losses(self, b: PlanBuilder, model: ModelSpec) -> Value:
+    def losses(self, b: StepBuilder, model: ModelSpec) -> Value:
         """l_0, l+ and l-, (3)."""
         batch = b.batch(copies=PATHS)
         x = embed(b, model, batch.tokens)  # (3 B T, D)
@@ -55,7 +55,7 @@ class HiZOO:
             x, _ = block_forward(b, model, block, x, self.moved(b, group))
         return head_losses(b, model, x, batch, PATHS)
 
-    def moved(self, b: PlanBuilder, group: str) -> dict[str, Any]:
+    def moved(self, b: StepBuilder, group: str) -> dict[str, Any]:
         """One block's adapter, and a copy a step to either side."""
         return {
             name: [theta, *b.call(sides, theta, b.state(theta, "h"), b.noise(theta), b.scalar("epsilon"))]

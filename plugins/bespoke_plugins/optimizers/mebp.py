@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from bespoke.contracts import ModelSpec, Optimizer, Promise, hookimpl
-from bespoke.graph import PlanBuilder, Value
+from bespoke.graph import StepBuilder, Value
 from bespoke.methods import FirstOrderOptions, embed, head_loss_and_gradient, rope_rows, update, vjp
 
 Tree = dict[str, Value]
@@ -26,7 +26,7 @@ class MeBP:
     promises: Promise = "exact_gradients"
     Options = FirstOrderOptions
 
-    def train_step(self, b: PlanBuilder, model: ModelSpec, options: FirstOrderOptions) -> None:
+    def train_step(self, b: StepBuilder, model: ModelSpec, options: FirstOrderOptions) -> None:
         batch = b.batch()
         x = embed(b, model, batch.tokens)  # (N, D)
         inputs = []
@@ -38,7 +38,7 @@ class MeBP:
         update(b, self.gradients(b, model, inputs, dx), options)
 
     def gradients(
-        self, b: PlanBuilder, model: ModelSpec, inputs: list[Value], dx: Value
+        self, b: StepBuilder, model: ModelSpec, inputs: list[Value], dx: Value
     ) -> Iterator[tuple[Tree, Tree]]:
         """(adapter, gradients) block by block, last first. The first block's input needs no gradient."""
         for block, x in reversed(list(enumerate(inputs))):
@@ -48,7 +48,7 @@ class MeBP:
             dx = dxs[0] if dxs else dx
             yield b.adapter(group), grads
 
-    def constants(self, b: PlanBuilder, model: ModelSpec, block: int) -> tuple[Tree, Value]:
+    def constants(self, b: StepBuilder, model: ModelSpec, block: int) -> tuple[Tree, Value]:
         """RoPE tables and attention window: inputs, so that one graph serves every block."""
         return rope_rows(b, model, block, b.sequence_length), b.constant(model.window(block))
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from bespoke.contracts import ModelSpec, Optimizer, Promise, hookimpl
-from bespoke.graph import PlanBuilder, Value
+from bespoke.graph import StepBuilder, Value
 from bespoke.methods import (
     ATTENTION_LINEARS,
     Attention,
@@ -45,7 +45,7 @@ class MeSP:
     promises: Promise = "exact_gradients"
     Options = FirstOrderOptions
 
-    def train_step(self, b: PlanBuilder, model: ModelSpec, options: FirstOrderOptions) -> None:
+    def train_step(self, b: StepBuilder, model: ModelSpec, options: FirstOrderOptions) -> None:
         batch = b.batch()
         x = embed(b, model, batch.tokens)  # (N, D)
         blocks = len(model.blocks)
@@ -60,7 +60,7 @@ class MeSP:
         update(b, self.gradients(b, model, passes, dx, first_attention), options)
 
     def gradients(
-        self, b: PlanBuilder, model: ModelSpec, passes: list[Pass], dy: Value, first_attention: int
+        self, b: StepBuilder, model: ModelSpec, passes: list[Pass], dy: Value, first_attention: int
     ) -> Iterator[tuple[Tree, Tree]]:
         """(adapter, gradients) block by block, last first. The first block's input needs no gradient.
 
@@ -81,7 +81,7 @@ class MeSP:
 
     def attention(
         self,
-        b: PlanBuilder,
+        b: StepBuilder,
         model: ModelSpec,
         block: int,
         x: Value,

@@ -16,10 +16,8 @@ from collections.abc import Callable
 import torch
 
 from bespoke.contracts import ModelSpec, Optimizer, Promise, hookimpl
-from bespoke.graph import PlanBuilder, Value
+from bespoke.graph import StepBuilder, Value
 from bespoke.methods import ZerothOrderOptions, block_forward, descended, embed, head_loss, move
-
-Tensors = dict[str, torch.Tensor]
 
 
 class MeZO:
@@ -29,7 +27,7 @@ class MeZO:
     promises: Promise = "two_sided_loss_difference"
     Options = ZerothOrderOptions
 
-    def train_step(self, b: PlanBuilder, model: ModelSpec, options: ZerothOrderOptions) -> None:
+    def train_step(self, b: StepBuilder, model: ModelSpec, options: ZerothOrderOptions) -> None:
         epsilon = b.scalar("epsilon")
         losses, gs = [], []
         for query in range(options.queries):
@@ -41,7 +39,7 @@ class MeZO:
                 b.store(theta, descended(b, theta, gs, options))
         b.emit(loss=b.call(mean, losses), projected_gradient=gs[0])
 
-    def loss(self, b: PlanBuilder, model: ModelSpec, options: ZerothOrderOptions, query: int, sign: int) -> Value:
+    def loss(self, b: StepBuilder, model: ModelSpec, options: ZerothOrderOptions, query: int, sign: int) -> Value:
         """L(theta + sign eps z), in tiles."""
         batch = b.batch()
         x = embed(b, model, batch.tokens)
@@ -49,7 +47,7 @@ class MeZO:
             x, _ = block_forward(b, model, block, x, self.moved(b, group, options, query, sign))
         return head_loss(b, model, x, batch)
 
-    def moved(self, b: PlanBuilder, group: str, options: ZerothOrderOptions, query: int, sign: int) -> dict[str, Value]:
+    def moved(self, b: StepBuilder, group: str, options: ZerothOrderOptions, query: int, sign: int) -> dict[str, Value]:
         """A copy of one block's adapter, a step to one side."""
         epsilon = b.scalar("epsilon")
         return {

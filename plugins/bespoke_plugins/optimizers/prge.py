@@ -24,7 +24,7 @@ import torch
 from pydantic import Field
 
 from bespoke.contracts import ModelSpec, Optimizer, Promise, hookimpl
-from bespoke.graph import PlanBuilder, Value
+from bespoke.graph import StepBuilder, Value
 from bespoke.methods import (
     ZerothOrderOptions,
     block_forward,
@@ -57,7 +57,7 @@ class PRGE:
     promises: Promise = "two_sided_loss_difference"
     Options = PRGEOptions
 
-    def train_step(self, b: PlanBuilder, model: ModelSpec, options: PRGEOptions) -> None:
+    def train_step(self, b: StepBuilder, model: ModelSpec, options: PRGEOptions) -> None:
         losses: dict[Path, Value] = {}
         for paths in passes(options):
             losses |= self.losses(b, model, options, paths)
@@ -71,7 +71,7 @@ class PRGE:
             for theta in b.adapter(group).values():
                 b.store(theta, descended(b, theta, gs, options))
 
-    def losses(self, b: PlanBuilder, model: ModelSpec, options: PRGEOptions, paths: list[Path]) -> dict[Path, Value]:
+    def losses(self, b: StepBuilder, model: ModelSpec, options: PRGEOptions, paths: list[Path]) -> dict[Path, Value]:
         """L(theta + sign eps z_query) of each path, from one forward pass over all of them."""
         batch = b.batch(copies=len(paths))
         x = embed(b, model, batch.tokens)  # (n B T, D)
@@ -83,7 +83,7 @@ class PRGE:
         return {path: found.rows(number, number + 1) for number, path in enumerate(paths)}
 
     def moved(
-        self, b: PlanBuilder, model: ModelSpec, group: str, options: PRGEOptions, paths: list[Path]
+        self, b: StepBuilder, model: ModelSpec, group: str, options: PRGEOptions, paths: list[Path]
     ) -> dict[str, Any]:
         """A copy of one block's adapter for each path, a step to its side of its query's direction."""
         pieces: dict[str, Any] = {}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 
@@ -23,7 +23,6 @@ from bespoke.bundle.reader import Bundle
 from bespoke.config import Settings
 from bespoke.errors import ConfigError
 from bespoke.exports.noise_in_graph import noise_in_graph
-from bespoke.graph.builder import PlanBuilder
 from bespoke.graph.direct import Cell, DirectBuilder
 from bespoke.methods.head import head_chunk
 from bespoke.methods.trailing import number_of_last_step
@@ -163,7 +162,7 @@ class ForwardOnly(torch.nn.Module):
             draw=self._draw(noise),
             widest=True,
         )
-        self.optimizer.train_step(cast(PlanBuilder, b), self.model, self.options)
+        self.optimizer.train_step(b, self.model, self.options)
         return b
 
     def _find_states(self) -> None:

@@ -18,13 +18,12 @@ from bespoke.golden.document import Known, MethodGolden
 from bespoke.golden.promises import Stepped
 from bespoke.golden.reference import Lane
 from bespoke.methods.update import FirstOrderOptions
+from bespoke.ops.dtypes import Tensors
 from bespoke.rules.schedule import learning_rate_at
 
 STEPS = 3
 FLOOR = 1e-5
 MOVED_FLOOR = 1e-4  # AdamW's first steps are signs: an element near 0 may go either way
-
-Tensors = dict[str, torch.Tensor]
 
 
 def rates(training: Training, steps: int = STEPS) -> list[float]:

@@ -152,9 +152,9 @@ def _as_the_library_writes(
 
     def gradients(group: str) -> tuple[dict[str, Value], dict[str, Value]]:
         adapter = {name: piece for name, piece in b.adapter(group).items() if f"{group}.{name}" in wanted}
-        found = {name: b.zeros(piece.shape) for name, piece in adapter.items()}
-        holes.update(value.id for value in found.values())
-        return adapter, found
+        zeros = {name: b.zeros(piece.shape) for name, piece in adapter.items()}
+        holes.update(value.id for value in zeros.values())
+        return adapter, {**zeros}
 
     update(b, (gradients(group) for group in model.blocks), rule)
     found_by_name = ("state", "call", "step")

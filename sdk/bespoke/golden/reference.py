@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 from bespoke.errors import MissingDependency
 from bespoke.golden.weights import Weights
 from bespoke.model.spec import ModelSpec
+from bespoke.ops.dtypes import Tensors
 from bespoke.system.quiet_imports import quiet_imports
 
 CHUNK_BYTES = 32_000_000  # of decoded head at a time, in float64
@@ -35,8 +36,6 @@ _FOUR_NORMS = {
     "mlp_output_norm": "post_feedforward_layernorm",
 }
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm")
-
-Tensors = dict[str, torch.Tensor]
 
 
 @dataclass

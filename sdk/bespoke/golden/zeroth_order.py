@@ -20,6 +20,7 @@ from bespoke.golden.first_order import FLOOR, STEPS, rates
 from bespoke.golden.reference import Lane
 from bespoke.methods.zeroth_order import LEAST_CURVATURE
 from bespoke.model.spec import ModelSpec
+from bespoke.ops.dtypes import Tensors
 from bespoke.rules.noise import noise
 
 __all__ = ["ESTIMATES", "ZerothOrder"]
@@ -27,8 +28,6 @@ __all__ = ["ESTIMATES", "ZerothOrder"]
 LOSS_NOISE = 2e-6  # what an fp32 loss of a few nats may be off
 EXACT_QUERIES = 4  # with more, only these are computed, and no step is taken
 EXACT_LOSSES = 9  # with more of them, none is known but the first: their spread takes all
-
-Tensors = dict[str, torch.Tensor]
 Point = tuple[int, int]  # query, and how many epsilons along its direction
 
 

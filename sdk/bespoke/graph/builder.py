@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The builder: records what an optimizer plugin does with values. Nothing is computed; functions are traced into graphs.
+"""The builder of plans: records what a method does with values. Nothing is computed; functions are traced into graphs.
 
-The plugin writes the data flow. Where values live, when weights come and go and whether the whole is sound are decided by
-the passes in `bespoke.plan`.
+The method writes the data flow. The passes in `bespoke.plan` decide where values live and when weights come and go, and
+check that the whole is sound.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from bespoke.config import Settings, Training, scalar_options
 from bespoke.errors import PlanError
-from bespoke.graph.states import GRADIENT, check_state
+from bespoke.graph.misuse import check_accumulates, check_array, check_group, check_places, own, whole, wrong_array
+from bespoke.graph.states import GRADIENT, check_state, noise_counter
+from bespoke.graph.step_builder import Choice
 from bespoke.graph.trace import Graph, Tracer
 from bespoke.graph.tree import flatten, leaves_of, map_leaves, paths, unflatten
-from bespoke.graph.value import Batch, Value
+from bespoke.graph.value import Batch, PlanValue, Value
 from bespoke.ops.int4 import GROUP
 from bespoke.ops.weight import QuantizedWeight
 from bespoke.plan.draft import DraftGraph, DraftPlan, DraftValue
@@ -34,16 +36,14 @@ from bespoke.plan.instructions import (
     Zero,
     unchecked,
 )
-from bespoke.plan.kinds import ADAPTER_GROUP, ARRAY_DTYPES, ARRAY_PREFIX, BATCH, OPTION_DTYPE, SCALARS, option_scalar
+from bespoke.plan.kinds import ADAPTER_GROUP, ARRAY_PREFIX, OPTION_DTYPE, SCALARS, option_scalar
 
 if TYPE_CHECKING:
     from bespoke.model.spec import ModelSpec
 
-Choice = TypeVar("Choice", int, str, bool)
-
 
 class PlanBuilder:
-    """Records one method at one sequence length. Plugins meet the methods from `weights` to `emit`."""
+    """Records one method at one sequence length. A method sees it as a `StepBuilder`, whose methods are documented there."""
 
     def __init__(
         self,
@@ -65,22 +65,20 @@ class PlanBuilder:
         self._chosen = choices or {}
         self._tracer = tracer
         self._declared = scalar_options(options)
-        self._named: dict[str, Value] = {}
+        self._named: dict[str, PlanValue] = {}
         self._graph_index: dict[str, int] = {}
         self._code: list[Instruction] = []
         self.begin_section("micro_step" if training.accumulates else "train_step")
 
     @property
     def choices(self) -> dict[str, int | str | bool]:
-        """What was chosen for every name that `choose` was asked about."""
+        """The choice for each name that `choose` was asked about."""
         return {name: self._chosen.get(name, candidates[0]) for name, candidates in self.candidates.items()}
 
     # ---- what exists before the step ---------------------------------------------------------------------------------
 
     def weights(self, group: str) -> dict[str, Any]:
-        """Frozen tensors of a group, name -> value; a quantized one is a pair whose `.rows(a, b)` cuts both. Of a block also the
-        pieces of its adapter that are not trained."""
-        self._check_group(group, ("embedding", *self.model.blocks, "head", "rope"))
+        check_group(group, ("embedding", *self.model.blocks, "head", "rope"))
         tree: dict[str, Any] = {}
         if group == "rope":
             tables = {name for block in range(len(self.model.blocks)) for name in self.model.rope_names(block)}
@@ -104,8 +102,7 @@ class PlanBuilder:
         return tree
 
     def adapter(self, group: str) -> dict[str, Value]:
-        """Trained tensors of a block, `q_proj.lora_A` [rank, in] and so on -> value."""
-        self._check_group(group, self.model.blocks)
+        check_group(group, self.model.blocks)
         shapes = {
             name: shape for name, shape in self.model.adapter_shapes(group).items() if self.model.lora.trains(name)
         }
@@ -113,26 +110,21 @@ class PlanBuilder:
             name: self._find(f"{group}.{name}", shape, "float32", "adapter", "state") for name, shape in shapes.items()
         }
 
-    def state(self, like: Value, name: str, shape: Sequence[int] | None = None) -> Value:
-        """Optimizer state kept with a piece of the adapter, float32, by default of the piece's shape; zero when a run starts.
-
-        `name` is one that Python takes, other than `gradient`, which `accumulator` has. `shape`: up to 8 extents of 1 or more.
-        """
-        check_state(like, name, shape)
-        found = self._find(
-            f"{like.name}.{name}", like.shape if shape is None else tuple(shape), "float32", "optimizer", "state"
-        )
-        if shape is not None and found.shape != tuple(shape):
+    def state(self, like: Value, name: str, shape: Sequence[int] | None = None) -> PlanValue:
+        piece = own(like, "State")
+        check_state(piece, name, shape)
+        extents = piece.shape if shape is None else tuple(shape)
+        state = self._find(f"{piece.name}.{name}", extents, "float32", "optimizer", "state")
+        if shape is not None and state.shape != tuple(shape):
             raise PlanError(
-                f"State '{found.name}'",
+                f"State '{state.name}'",
                 got=f"the shape {list(shape)}",
-                expected=f"{list(found.shape)}, its shape so far",
+                expected=f"{list(state.shape)}, its shape so far",
                 next_step="Give one shape to one name, or take another name",
             )
-        return found
+        return state
 
     def batch(self, copies: int = 1) -> Batch:
-        """Tokens, targets and mask, (copies * B, T)."""
         shape = (copies * self.batch_size, self.sequence_length)
         suffix = "" if copies == 1 else f"*{copies}"
         return Batch(
@@ -141,25 +133,14 @@ class PlanBuilder:
             self._find(f"mask{suffix}", shape, "float32", "batch", "call"),
         )
 
-    def array(self, name: str, dtype: Literal["int64", "float32"]) -> Value:
-        """Another tensor that comes with the batch, (B, T), 0 where a row has nothing: int64 for tokens, float32 for numbers.
+    def array(self, name: str, dtype: Literal["int64", "float32"]) -> PlanValue:
+        check_array(name, dtype)
+        array = self._find(f"{ARRAY_PREFIX}{name}", (self.batch_size, self.sequence_length), dtype, "batch", "call")
+        if array.dtype != dtype:
+            raise wrong_array(name, f"{dtype}, and {array.dtype} before")
+        return array
 
-        Rows of training data must then hold it. Only the training step may read it.
-        """
-        found = None
-        if name.isidentifier() and name not in BATCH and dtype in ARRAY_DTYPES:
-            found = self._find(f"{ARRAY_PREFIX}{name}", (self.batch_size, self.sequence_length), dtype, "batch", "call")
-        if found is None or found.dtype != dtype:
-            raise PlanError(
-                f"Array '{name}'",
-                got=f"{dtype}" if found is None else f"{dtype}, and {found.dtype} before",
-                expected=f"a name that Python takes, other than {', '.join(BATCH)}, and one of {' or '.join(ARRAY_DTYPES)}",
-                next_step="Ask for one dtype under one name",
-            )
-        return found
-
-    def scalar(self, name: str) -> Value:
-        """A number that the runtime binds at each step: one of SCALARS, or an option that is declared as `Scalar`."""
+    def scalar(self, name: str) -> PlanValue:
         if name not in SCALARS and name not in self._declared:
             raise PlanError(
                 f"Scalar '{name}'",
@@ -170,8 +151,7 @@ class PlanBuilder:
         scalar = option_scalar(name)
         return self._find(scalar, (), SCALARS.get(scalar, OPTION_DTYPE), "scalar", "call")
 
-    def constant(self, number: int) -> Value:
-        """A fixed integer as an input of the graph; a Python number would be compiled in, one graph for each."""
+    def constant(self, number: int) -> PlanValue:
         if type(number) is not int or not -(2**63) <= number < 2**63:
             raise PlanError(
                 f"Constant {str(number)[:40]}",
@@ -186,25 +166,16 @@ class PlanBuilder:
 
     # ---- tiles and sums ------------------------------------------------------------------------------------------------
 
-    def zeros(self, shape: Sequence[int], dtype: DType = "float32") -> Value:
-        """A value of zeros that results are added to, or whose rows results fill."""
+    def zeros(self, shape: Sequence[int], dtype: DType = "float32") -> PlanValue:
         value = self._new(tuple(shape), dtype, "temporary", "section", "zeros")
         self._code.append(Zero(op="zero", value=value.id))
         return value
 
-    def accumulator(self, like: Value) -> Value:
-        """A sum over the micro-batches of a step, of the shape of `like`; zero when a step begins."""
-        if not self.training.accumulates:
-            raise PlanError(
-                f"Accumulator of '{like.name}'",
-                got="a training without accumulation or clipping, whose steps have no micro-batches",
-                expected="b.training.accumulates",
-                next_step="Use b.zeros for a sum within the step, or let bespoke.methods.update decide",
-            )
+    def accumulator(self, like: Value) -> PlanValue:
+        check_accumulates(self.training, like)
         return self._find(f"{like.name}.{GRADIENT}", like.shape, "float32", "temporary", "step")
 
     def choose(self, name: str, candidates: Sequence[Choice]) -> Choice:
-        """One of the candidates, ordered from least memory to fastest. The planner decides and records."""
         distinct = tuple(dict.fromkeys(candidates))
         if not distinct:
             raise PlanError(
@@ -226,32 +197,15 @@ class PlanBuilder:
     def call(
         self, function: Callable[..., Any], *trees: Any, into: Any = None, add_to: Any = None, **static: Hashable
     ) -> Any:
-        """Records a call of `function(*trees, **static)` and returns its tree of results.
-
-        `into` and `add_to` are (parts of) a tree of the same form: a result found there fills that value, or is added to it.
-        Traced the first time these shapes are met; functions see tensors of the values' shapes and dtypes.
-        """
+        """Records the call. The function is traced the first time that these shapes are met."""
         leaves, form = flatten(trees)
         for leaf in leaves:
-            if not isinstance(leaf, Value):
-                raise PlanError(
-                    f"Call of '{getattr(function, '__name__', function)}'",
-                    got=f"an operand of type {type(leaf).__name__}",
-                    expected="values of this builder, in dicts, lists and tuples",
-                    next_step="Give numbers by name (**static), or as b.constant or b.scalar",
-                )
+            own(leaf, f"Call of '{getattr(function, '__name__', function)}'")
         graph, result_form = self._tracer.trace(function, leaves, form, static)
         fill, add = _by_path(into), _by_path(add_to)
         names = paths(result_form)
-        for path in (*fill, *add):
-            if path not in names or (path in fill and path in add):
-                raise PlanError(
-                    f"Call of '{graph.name}'",
-                    got=f"{'two places' if path in names else 'a place'} for a result '{path}'",
-                    expected=f"one place for one of its results: {', '.join(names)}",
-                    next_step="Give `into` and `add_to` in the form of the function's result",
-                )
-        results: list[Value] = []
+        check_places(graph.name, names, fill, add)
+        results: list[PlanValue] = []
         records: list[Result] = []
         for path, spec in zip(names, graph.outputs, strict=True):
             target = fill.get(path) or add.get(path)
@@ -275,9 +229,7 @@ class PlanBuilder:
         return unflatten(result_form, iter(results))
 
     def noise(self, tree: Any, query: int = 0, distribution: Literal["normal", "rademacher"] = "normal") -> Any:
-        """z of the shapes of a tree of adapter pieces and states; the same arguments give the same z, so it is never kept."""
-
-        def one(like: Value) -> Value:
+        def drawn(like: PlanValue) -> PlanValue:
             if like.role not in ("adapter", "optimizer") or like.start is not None:
                 raise PlanError(
                     f"Noise of '{like.name}'",
@@ -285,30 +237,27 @@ class PlanBuilder:
                     expected="whole pieces of an adapter, or whole states: the counter is theirs",
                     next_step="Draw the noise of b.adapter(group) or of b.state(...)",
                 )
-            block, tensor = self._counter(like)
+            states = (value.name for value in self.draft.values if value.role == "optimizer")
+            block, tensor = noise_counter(self.model, like.name, states)
             z = self._new(like.shape, "float32", "temporary", "section", f"noise of {like.name}")
             self._code.append(
                 Noise(op="noise", value=z.id, query=query, block=block, tensor=tensor, distribution=distribution)
             )
             return z
 
-        return map_leaves(one, tree)
+        return map_leaves(drawn, tree)
 
-    def record(self, value: Value) -> Value:
-        """Keeps this small value in the journal; what depends only on recorded values can be replayed from it."""
-        self._check_whole("Record", value)
-        kept = self._new(value.shape, value.dtype, "recorded", "section", f"recorded {value.name}")
-        self._code.append(Record(op="record", source=value.id, value=kept.id))
+    def record(self, value: Value) -> PlanValue:
+        source = whole(value, "Record")
+        kept = self._new(source.shape, source.dtype, "recorded", "section", f"recorded {source.name}")
+        self._code.append(Record(op="record", source=source.id, value=kept.id))
         return kept
 
     def keep(self, *trees: Any) -> None:
-        """These values wait in memory until they are used again. Without this, what waits for the backward pass may be written to a
-        file where memory is short: right for what cannot be computed again, wrong for what is kept to save time."""
         for value in leaves_of(trees):
             self.draft.values[value.id].kept = True
 
     def store(self, states: Any, values: Any) -> None:
-        """New content for pieces of adapter or optimizer state; reads within the step see the old one."""
         olds, news = leaves_of(states), leaves_of(values)
         if len(olds) != len(news):
             raise PlanError(
@@ -329,64 +278,33 @@ class PlanBuilder:
             self._code.append(Store(op="store", state=old.id, source=new.operand))
 
     def emit(self, **metrics: Value) -> None:
-        """Reports values under these names."""
         for name, value in metrics.items():
-            self._check_whole(f"Metric '{name}'", value)
-            self._code.append(Emit(op="emit", name=name, source=value.id))
+            self._code.append(Emit(op="emit", name=name, source=whole(value, f"Metric '{name}'").id))
+
+    def begin_section(self, name: SectionName) -> None:
+        self._code = self.draft.sections.setdefault(name, [])
 
     # ---- what the SDK's own sections use -------------------------------------------------------------------------------
 
-    def begin_section(self, name: SectionName) -> None:
-        """Instructions from here on belong to section `name`."""
-        self._code = self.draft.sections.setdefault(name, [])
-
-    def session(self, name: str, shape: tuple[int, ...]) -> Value:
-        """A value that lives for a generation, such as a KV cache."""
+    def session(self, name: str, shape: tuple[int, ...]) -> PlanValue:
+        """A value that lives as long as a conversation, such as a KV cache."""
         return self._find(name, shape, "float32", "temporary", "session")
 
-    def prompt(self, length: int) -> Value:
-        """Tokens of one sequence that is being answered, int64 [1, length]."""
+    def prompt(self, length: int) -> PlanValue:
+        """Tokens of the sequence that is answered, int64 [1, length]."""
         return self._find(f"prompt_{length}", (1, length), "int64", "batch", "call")
-
-    def _counter(self, like: Value) -> tuple[int, int]:
-        """Block and tensor of the noise counter: the adapter's pieces, then the block's states in the order of their first use."""
-        group = like.name.split(".", 1)[0]
-        pieces = self.model.adapter_shapes(group)
-        states = (v.name for v in self.draft.values if v.role == "optimizer" and v.name.startswith(f"{group}."))
-        tensors = [*(f"{group}.{name}" for name in pieces), *states]
-        return self.model.blocks.index(group), tensors.index(like.name)
-
-    # ---- checks ----------------------------------------------------------------------------------------------------------
-
-    def _check_group(self, group: str, groups: Sequence[str]) -> None:
-        if group not in groups:
-            raise PlanError(
-                f"Group '{group}'",
-                got="a name that the model lacks",
-                expected=f"one of {', '.join(groups)}",
-                next_step="Take the names of model.blocks",
-            )
-
-    def _check_whole(self, what: str, value: Value) -> None:
-        if value.start is not None:
-            raise PlanError(
-                f"{what} of '{value.name}'",
-                got="some of its rows",
-                expected="a whole value",
-                next_step="Return the rows from a call and give that value",
-            )
 
     # ---- bookkeeping -----------------------------------------------------------------------------------------------------
 
-    def _find(self, name: str, shape: tuple[int, ...], dtype: DType, role: Role, lifetime: Lifetime) -> Value:
+    def _find(self, name: str, shape: tuple[int, ...], dtype: DType, role: Role, lifetime: Lifetime) -> PlanValue:
         if name not in self._named:
             self._named[name] = self._new(shape, dtype, role, lifetime, name)
         return self._named[name]
 
     def _new(
         self, shape: tuple[int, ...], dtype: DType, role: Role, lifetime: Lifetime, name: str, number: int | None = None
-    ) -> Value:
-        value = Value(len(self.draft.values), tuple(shape), dtype, role, name)
+    ) -> PlanValue:
+        value = PlanValue(len(self.draft.values), tuple(shape), dtype, role, name)
         self.draft.values.append(DraftValue(tuple(shape), dtype, role, lifetime, name, number))
         return value
 
@@ -410,7 +328,7 @@ class PlanBuilder:
         return self._graph_index[graph.key]
 
 
-def _by_path(tree: Any) -> dict[str, Value]:
+def _by_path(tree: Any) -> dict[str, PlanValue]:
     if tree is None:
         return {}
     leaves, form = flatten(tree)

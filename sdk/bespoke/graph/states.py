@@ -1,23 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `b.state` may be asked for: what a device can keep in a file, between the steps of a run, next to a piece of the adapter."""
+"""State of a method: which names and shapes a device can keep in a file with a piece of the adapter, and the noise of states."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bespoke.errors import PlanError
-from bespoke.graph.value import Value
+from bespoke.graph.value import PlanValue
 from bespoke.plan.instructions import DTYPE_BYTES, MAX_NAME
 from bespoke.plan.kinds import MAX_RANK, MAX_VALUE_BYTES
+
+if TYPE_CHECKING:
+    from bespoke.model.spec import ModelSpec
 
 GRADIENT = "gradient"  # with a piece's name: its sum over the micro-batches of a step
 MAX_ELEMENTS = MAX_VALUE_BYTES // DTYPE_BYTES["float32"]
 
 
-def check_state(like: Value, name: Any, shape: Any) -> None:
-    """Raises PlanError where no device could keep a state of this name and shape; `shape` None is that of `like`."""
+def noise_counter(model: ModelSpec, name: str, states: Iterable[str]) -> tuple[int, int]:
+    """Block and tensor of the noise counter of a piece or a state, by its full name.
+
+    A block counts the pieces of its adapter, then its states in the order of their first use: `states`, by full name.
+    """
+    group = name.split(".", 1)[0]
+    pieces = (f"{group}.{piece}" for piece in model.adapter_shapes(group))
+    tensors = [*pieces, *(state for state in states if state.startswith(f"{group}."))]
+    return model.blocks.index(group), tensors.index(name)
+
+
+def check_state(like: PlanValue, name: Any, shape: Any) -> None:
+    """Raises PlanError where no device can keep a state of this name and shape. `shape` None: that of `like`."""
     if like.role != "adapter" or like.start is not None:
         raise PlanError(
             f"State '{str(name)[:60]}' of '{like.name}'",
@@ -36,7 +50,7 @@ def check_state(like: Value, name: Any, shape: Any) -> None:
 
 
 def _name(name: Any, longest: int) -> tuple[str, str] | None:
-    """What is wrong with it and what it may be; None where nothing is."""
+    """Got and expected of an error, or None where the name is fine."""
     if not isinstance(name, str) or not name.isascii() or not name.isidentifier() or name == GRADIENT:
         return f"the name {str(name)[:60]!r}", f"letters, digits and _, no digit first, other than '{GRADIENT}'"
     return (f"a name of {len(name)} characters", f"at most {longest}") if len(name) > longest else None

@@ -1,17 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tensor that will exist while the plan runs. Known now: shape, dtype, role."""
+"""Values: what a method handles in the place of tensors, and what a plan knows of each."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from bespoke.errors import PlanError
 from bespoke.plan.instructions import DType, Operand, Role
 
 
+class Value(Protocol):
+    """A tensor of a step, as a method handles it. `name` is what messages call it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> DType: ...
+
+    def rows(self, start: int, stop: int) -> Value:
+        """Rows `[start, stop)` of the value, without a copy."""
+
+
 @dataclass(frozen=True)
-class Value:
-    """A value of the plan, or a row range of one. Nothing is computed here."""
+class PlanValue:
+    """A value of a plan, or a row range of one. Nothing is computed here."""
 
     id: int
     shape: tuple[int, ...]
@@ -21,8 +38,7 @@ class Value:
     start: int | None = None  # first row of a range; None for the whole value
     scalar: int | None = None  # id of an integer scalar that is added to `start` at run time
 
-    def rows(self, start: int, stop: int) -> Value:
-        """Rows [start, stop), without a copy."""
+    def rows(self, start: int, stop: int) -> PlanValue:
         if not self.shape or not 0 <= start < stop <= self.shape[0]:
             raise PlanError(
                 f"Value '{self.name}'",
@@ -32,8 +48,8 @@ class Value:
             )
         return replace(self, start=(self.start or 0) + start, shape=(stop - start, *self.shape[1:]))
 
-    def rows_at(self, scalar: Value, count: int) -> Value:
-        """`count` rows from the one that the integer scalar names when the plan runs; the runtime checks the bounds."""
+    def rows_at(self, scalar: PlanValue, count: int) -> PlanValue:
+        """`count` rows that begin where an integer scalar says when the plan runs. The runtime checks the bounds."""
         if self.start is not None or scalar.dtype != "int64" or scalar.shape != () or not 0 < count <= self.shape[0]:
             raise PlanError(
                 f"Value '{self.name}'",

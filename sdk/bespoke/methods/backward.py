@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bespoke.graph.builder import PlanBuilder
+from bespoke.graph.step_builder import StepBuilder
 from bespoke.graph.value import Value
 from bespoke.methods.forward import (
     ATTENTION_LINEARS,
@@ -33,11 +33,10 @@ from bespoke.methods.forward import (
 )
 from bespoke.model import layers
 from bespoke.ops import product_transposed
+from bespoke.ops.dtypes import Tensors
 
 if TYPE_CHECKING:
     from bespoke.model.spec import ModelSpec
-
-Tensors = dict[str, torch.Tensor]
 
 # ---- MLP -------------------------------------------------------------------------------------------------------------------
 
@@ -121,7 +120,7 @@ def mlp_end(
 
 
 def mlp_backward(
-    b: PlanBuilder,
+    b: StepBuilder,
     model: ModelSpec,
     block: int,
     x: Value,
@@ -266,7 +265,7 @@ def _rotation_backward(
 
 
 def attention_output_backward(
-    b: PlanBuilder, model: ModelSpec, block: int, o: Value, dy: Value, adapter: dict[str, Value]
+    b: StepBuilder, model: ModelSpec, block: int, o: Value, dy: Value, adapter: dict[str, Value]
 ) -> tuple[Value, dict[str, Value]]:
     """dy [N, D] at the residual after attention -> do [N, H * d], and the gradients of o_proj if it has an adapter."""
     weights = b.weights(model.blocks[block])
@@ -274,7 +273,7 @@ def attention_output_backward(
 
 
 def attention_backward(
-    b: PlanBuilder, model: ModelSpec, block: int, attention: Attention, do: Value
+    b: StepBuilder, model: ModelSpec, block: int, attention: Attention, do: Value
 ) -> dict[str, Value]:
     """By query tiles: k, v, dk, dv are whole, the tile's probabilities are recomputed. dq [N, H * d], dk and dv [N, K * d]."""
     grads = {"dq": b.zeros(attention.q.shape), "dk": b.zeros(attention.k.shape), "dv": b.zeros(attention.v.shape)}
@@ -298,7 +297,7 @@ def attention_backward(
 
 
 def inputs_backward(
-    b: PlanBuilder,
+    b: StepBuilder,
     model: ModelSpec,
     block: int,
     x: Value,

@@ -13,7 +13,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bespoke.graph.builder import PlanBuilder
+from bespoke.graph.step_builder import StepBuilder
 from bespoke.graph.tree import map_leaves
 from bespoke.graph.value import Value
 from bespoke.ops.int4 import GROUP
@@ -82,7 +82,7 @@ def output_weights(weights: dict[str, Any]) -> dict[str, Any]:
 
 
 def rope_rows(
-    b: PlanBuilder, model: ModelSpec, block: int, length: int, position: Value | None = None
+    b: StepBuilder, model: ModelSpec, block: int, length: int, position: Value | None = None
 ) -> dict[str, Value]:
     """The tables of a block for `length` positions, from 0 or from the run-time position: cos, sin [length, d / 2]."""
     tables = b.weights("rope")
@@ -95,7 +95,7 @@ def rope_rows(
 ROWS = 256  # of a tile where memory is short; fewer would decode weights more often than their products are worth
 
 
-def row_tiles(b: PlanBuilder, count: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+def row_tiles(b: StepBuilder, count: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """Rows of `count` in a flat batch, and their positions in a sequence: some sequences at a time, or parts of one."""
     most = b.batch_size * b.sequence_length
     return _tiles(count, b.choose("row_tile", [min(ROWS, most), most]), b.sequence_length)
@@ -115,7 +115,7 @@ def _tiles(count: int, size: int, length: int) -> list[tuple[tuple[int, int], tu
 
 
 def path_tiles(
-    b: PlanBuilder, count: int, paths: int
+    b: StepBuilder, count: int, paths: int
 ) -> list[tuple[tuple[int, int], tuple[int, int], tuple[int, int]]]:
     """Rows and positions of `count` rows of so many paths, and the paths that they are of: some whole ones, or a part of one."""
     if paths == 1:
@@ -149,12 +149,12 @@ def of_paths(tree: Any, paths: tuple[int, int]) -> Any:
 KEY_PARTS = 4  # tiles see a multiple of this part of a sequence: what no query sees is left out, at few shapes
 
 
-def query_tile(b: PlanBuilder) -> int:
+def query_tile(b: StepBuilder) -> int:
     """How many queries a tile holds."""
     return b.choose("query_tile", [min(tile, b.sequence_length) for tile in (64, 128, 256, b.sequence_length)])
 
 
-def query_tiles(b: PlanBuilder, length: int, sequences: int, window: int) -> list[Tile]:
+def query_tiles(b: StepBuilder, length: int, sequences: int, window: int) -> list[Tile]:
     """Tiles of all sequences, in order. Keys past the last query or out of everybody's window are left out."""
     size, part = query_tile(b), -(-length // KEY_PARTS)
     tiles = []
@@ -167,7 +167,7 @@ def query_tiles(b: PlanBuilder, length: int, sequences: int, window: int) -> lis
     return tiles
 
 
-def mlp_slices(b: PlanBuilder, model: ModelSpec) -> list[tuple[int, int]]:
+def mlp_slices(b: StepBuilder, model: ModelSpec) -> list[tuple[int, int]]:
     """(start, stop) of slices of the intermediate width; starts are multiples of the quantization group."""
     width = model.config.intermediate_size
     candidates = [min(width, -(-width // (parts * GROUP)) * GROUP) for parts in (16, 8, 4, 2)]
@@ -175,7 +175,7 @@ def mlp_slices(b: PlanBuilder, model: ModelSpec) -> list[tuple[int, int]]:
     return [(start, min(start + size, width)) for start in range(0, width, size)]
 
 
-def attention_forward(b: PlanBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Any]) -> Attention:
+def attention_forward(b: StepBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Any]) -> Attention:
     """Attention of a whole batch, x [N, D] with N = batch size times sequence length."""
     weights = b.weights(model.blocks[block])
     length, c = b.sequence_length, model.config
@@ -207,7 +207,7 @@ def attention_forward(b: PlanBuilder, model: ModelSpec, block: int, x: Value, ad
 
 
 def attention_output(
-    b: PlanBuilder, model: ModelSpec, block: int, x: Value, o: Value, adapter: dict[str, Any]
+    b: StepBuilder, model: ModelSpec, block: int, x: Value, o: Value, adapter: dict[str, Any]
 ) -> Value:
     """x [N, D] after attention."""
     weights = b.weights(model.blocks[block])
@@ -215,7 +215,7 @@ def attention_output(
 
 
 def mlp_forward(
-    b: PlanBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Any], *, keep: bool = False
+    b: StepBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Any], *, keep: bool = False
 ) -> tuple[Value, tuple[dict[str, Value], ...]]:
     """The MLP's branch [N, D], before it is normed again (Gemma 3) and added; and gate and up by slices, if they are to `keep`."""
     weights = b.weights(model.blocks[block])
@@ -266,7 +266,7 @@ def slice_adapter(adapter: dict[str, Any], start: int, stop: int) -> dict[str, A
 
 
 def block_pass(
-    b: PlanBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Any], *, products: bool = False
+    b: StepBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Any], *, products: bool = False
 ) -> Pass:
     """A block's forward pass with all it made on the way; what nobody uses afterwards is gone at once."""
     attention = attention_forward(b, model, block, x, adapter)
@@ -278,7 +278,7 @@ def block_pass(
 
 
 def block_forward(
-    b: PlanBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Any]
+    b: StepBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Any]
 ) -> tuple[Value, Value]:
     """x [N, D] after the block, and the MLP's branch (which Gemma's backward needs). A piece of the adapter is a value, or a list
     of one for each path."""
@@ -286,6 +286,6 @@ def block_forward(
     return passed.y, passed.branch
 
 
-def embed(b: PlanBuilder, model: ModelSpec, tokens: Value) -> Value:
+def embed(b: StepBuilder, model: ModelSpec, tokens: Value) -> Value:
     """tokens [B, T] -> [N, D]."""
     return b.call(model.embed, tokens, b.weights("embedding"))

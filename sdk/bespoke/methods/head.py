@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bespoke.graph.builder import PlanBuilder
+from bespoke.graph.step_builder import StepBuilder
 from bespoke.graph.value import Batch, Value
 from bespoke.model import layers
 from bespoke.ops import QuantizedWeight, head_chunk_int4, head_chunk_of_logits, lookup, product, product_transposed
@@ -94,7 +94,7 @@ def path_loss(state: State, mask: torch.Tensor, batch_tokens: torch.Tensor, *, p
     return (token_losses(state) * mask.reshape(-1)).view(paths, -1).sum(1) / batch_tokens
 
 
-def _last_state(b: PlanBuilder, model: ModelSpec, x: Value, batch: Batch, *, gradient: bool) -> State:
+def _last_state(b: StepBuilder, model: ModelSpec, x: Value, batch: Batch, *, gradient: bool) -> State:
     table = b.weights(model.head_table_group)["table"]
     vocabulary = table.out
     chunk = b.choose("head_chunk", [min(size, vocabulary) for size in (1024, 4096, 8192)])
@@ -106,7 +106,7 @@ def _last_state(b: PlanBuilder, model: ModelSpec, x: Value, batch: Batch, *, gra
 
 
 def head_pass(
-    b: PlanBuilder, model: ModelSpec, x: Value, batch: Batch, *, gradient: bool
+    b: StepBuilder, model: ModelSpec, x: Value, batch: Batch, *, gradient: bool
 ) -> tuple[dict[str, Value], State]:
     """One pass over the vocabulary: {loss_sum, correct} over unmasked rows, and the last state: `token_losses` of it, in a graph,
     are the losses of all rows; with `gradient`, `head_backward` takes it."""
@@ -115,13 +115,13 @@ def head_pass(
     return b.call(head_end, statistics, batch.targets, batch.mask), state
 
 
-def head_loss(b: PlanBuilder, model: ModelSpec, x: Value, batch: Batch) -> Value:
+def head_loss(b: StepBuilder, model: ModelSpec, x: Value, batch: Batch) -> Value:
     """Mean cross-entropy over the unmasked tokens of the step, a scalar: x [N, D]."""
     sums, _ = head_pass(b, model, x, batch, gradient=False)
     return b.call(mean_loss, sums["loss_sum"], b.scalar("batch_tokens"))
 
 
-def head_losses(b: PlanBuilder, model: ModelSpec, x: Value, batch: Batch, paths: int) -> Value:
+def head_losses(b: StepBuilder, model: ModelSpec, x: Value, batch: Batch, paths: int) -> Value:
     """The mean loss of each of so many paths, [paths]: x [N, D] and a batch of as many copies, one below the other.
 
     `batch_tokens` counts one path.
@@ -131,14 +131,14 @@ def head_losses(b: PlanBuilder, model: ModelSpec, x: Value, batch: Batch, paths:
     return b.call(path_loss, losses, batch.mask, b.scalar("batch_tokens"), paths=paths)
 
 
-def head_loss_and_gradient(b: PlanBuilder, model: ModelSpec, x: Value, batch: Batch) -> tuple[Value, Value]:
+def head_loss_and_gradient(b: StepBuilder, model: ModelSpec, x: Value, batch: Batch) -> tuple[Value, Value]:
     """The mean loss, and dloss/dx [N, D]."""
     sums, state = head_pass(b, model, x, batch, gradient=True)
     loss = b.call(mean_loss, sums["loss_sum"], b.scalar("batch_tokens"))
     return loss, head_backward(b, model, x, batch.targets, batch.mask, state)
 
 
-def head_backward(b: PlanBuilder, model: ModelSpec, x: Value, targets: Value, weights: Value, state: State) -> Value:
+def head_backward(b: StepBuilder, model: ModelSpec, x: Value, targets: Value, weights: Value, state: State) -> Value:
     """Gradient at x [N, D] of sum(weights x losses) / batch_tokens: weights fp32 [B, T] of any sign, the mask for the mean loss."""
     table = b.weights(model.head_table_group)["table"]
     return b.call(

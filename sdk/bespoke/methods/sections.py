@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from bespoke.graph.builder import PlanBuilder
+from bespoke.graph.step_builder import StepBuilder
 from bespoke.graph.value import Value
 from bespoke.methods.forward import (
     ATTENTION_LINEARS,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from bespoke.model.spec import ModelSpec
 
 
-def evaluate_step(b: PlanBuilder, model: ModelSpec) -> None:
+def evaluate_step(b: StepBuilder, model: ModelSpec) -> None:
     """Emits `loss_sum` and `correct` of the unmasked tokens of a batch."""
     b.begin_section("evaluate_step")
     batch = b.batch()
@@ -69,7 +70,7 @@ def advance(position: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
 
 
 def _attention(
-    b: PlanBuilder, model: ModelSpec, block: int, q: Value, keys: Value, values: Value, position: Value
+    b: StepBuilder, model: ModelSpec, block: int, q: Value, keys: Value, values: Value, position: Value
 ) -> Value:
     """Of queries [n, H * d] from `position` on, in tiles: the cache holds more keys than a sequence has."""
     length, size, window = q.shape[0], query_tile(b), b.constant(model.window(block))

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from bespoke.graph.builder import PlanBuilder
+from bespoke.graph.step_builder import StepBuilder
 from bespoke.graph.value import Value
 from bespoke.methods.update import copy
 from bespoke.methods.zeroth_order import ZerothOrderOptions, sides
@@ -30,7 +30,7 @@ __all__ = ["number_of_last_step", "trail", "trailing_sides"]
 
 
 def trailing_sides(
-    b: PlanBuilder, model: ModelSpec, theta: Value, paths: Iterable[tuple[int, int]], options: ZerothOrderOptions
+    b: StepBuilder, model: ModelSpec, theta: Value, paths: Iterable[tuple[int, int]], options: ZerothOrderOptions
 ) -> list[Value]:
     """theta + sign eps z_query after the update of the step before, for each (query, sign); they become the next state. Ask for a
     path once in a step."""
@@ -43,7 +43,7 @@ def trailing_sides(
     return found
 
 
-def trail(b: PlanBuilder, model: ModelSpec, gs: Sequence[Value], options: ZerothOrderOptions) -> None:
+def trail(b: StepBuilder, model: ModelSpec, gs: Sequence[Value], options: ZerothOrderOptions) -> None:
     """Leaves this step's update to the next one, and writes section `finish`; the training step is over. gs: of each query its
     recorded number, ()."""
     last = _Last.of(b, model, options)
@@ -64,7 +64,7 @@ class _Last(NamedTuple):
     rate: Value
 
     @classmethod
-    def of(cls, b: PlanBuilder, model: ModelSpec, options: ZerothOrderOptions) -> _Last:
+    def of(cls, b: StepBuilder, model: ModelSpec, options: ZerothOrderOptions) -> _Last:
         piece = next(iter(b.adapter(model.blocks[0]).values()))  # state belongs to a piece; this is of all of them
         return cls([b.state(piece, f"{_G}{query}", ()) for query in range(options.queries)], b.state(piece, _RATE, ()))
 
@@ -78,11 +78,11 @@ def number_of_last_step(state: str) -> int | Literal["rate"] | None:
     return int(kind.removeprefix(_G)) if kind.startswith(_G) else None
 
 
-def _side(b: PlanBuilder, theta: Value, query: int, sign: int) -> Value:
+def _side(b: StepBuilder, theta: Value, query: int, sign: int) -> Value:
     return b.state(theta, f"{'plus' if sign > 0 else 'minus'}_{query}")
 
 
-def _centre(b: PlanBuilder, model: ModelSpec, theta: Value, options: ZerothOrderOptions) -> Value:
+def _centre(b: StepBuilder, model: ModelSpec, theta: Value, options: ZerothOrderOptions) -> Value:
     """How far a piece has come by the steps before this one."""
     last = _Last.of(b, model, options)
     pairs = [(_side(b, theta, query, +1), _side(b, theta, query, -1)) for query in range(options.queries)]

@@ -17,7 +17,7 @@ import torch
 from pydantic import Field
 
 from bespoke.config import Settings
-from bespoke.graph.builder import PlanBuilder
+from bespoke.graph.step_builder import StepBuilder
 from bespoke.graph.value import Value
 
 Tree = dict[str, Value]
@@ -83,7 +83,7 @@ def copy(g: torch.Tensor) -> torch.Tensor:
 
 
 def summed_gradients(
-    b: PlanBuilder, gradients: Iterable[tuple[Tree, Tree]]
+    b: StepBuilder, gradients: Iterable[tuple[Tree, Tree]]
 ) -> Iterator[tuple[Value, Value, dict[str, Value]]]:
     """(piece, gradient, clip) for an update rule, which multiplies the gradient by clip["factor"] unless clip is empty.
 
@@ -111,13 +111,13 @@ def summed_gradients(
         yield p, b.accumulator(p), clip
 
 
-def update(b: PlanBuilder, gradients: Iterable[tuple[Tree, Tree]], options: FirstOrderOptions) -> None:
+def update(b: StepBuilder, gradients: Iterable[tuple[Tree, Tree]], options: FirstOrderOptions) -> None:
     """Applies the rule to (adapter, gradients), summed and clipped as the training asks."""
     for p, g, clip in summed_gradients(b, gradients):
         _apply(b, p, g, options, clip)
 
 
-def _apply(b: PlanBuilder, p: Value, g: Value, options: FirstOrderOptions, clip: dict[str, Value]) -> None:
+def _apply(b: StepBuilder, p: Value, g: Value, options: FirstOrderOptions, clip: dict[str, Value]) -> None:
     if options.update == "sgd":
         b.store(p, b.call(sgd, p, g, b.scalar("learning_rate"), clip))
         return

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 
 from bespoke.config import Scalar, Settings
-from bespoke.graph.builder import PlanBuilder
+from bespoke.graph.step_builder import StepBuilder
 from bespoke.graph.value import Value
 
 LOSS_ROUNDING = 1e-6  # of a loss of a few nats, as its share: the most that fp32 was seen to be off
@@ -81,7 +81,7 @@ class CurvatureOptions(Settings):
 
 
 def descended(
-    b: PlanBuilder, theta: Value, gs: Sequence[Value], options: ZerothOrderOptions | NormalizedOptions
+    b: StepBuilder, theta: Value, gs: Sequence[Value], options: ZerothOrderOptions | NormalizedOptions
 ) -> Value:
     """theta - (learning_rate / queries) sum_i g_i z_i, one query's z at a time. gs: of each query its recorded number, ()."""
     new = theta
@@ -92,7 +92,7 @@ def descended(
 
 
 def sides(
-    b: PlanBuilder, start: Value, theta: Value, paths: Iterable[tuple[int, int]], options: ZerothOrderOptions
+    b: StepBuilder, start: Value, theta: Value, paths: Iterable[tuple[int, int]], options: ZerothOrderOptions
 ) -> Iterator[Value]:
     """start + sign eps z_query for each (query, sign), with z in the shape of theta. One z lives at a time, if the paths of a query
     follow each other."""

@@ -22,7 +22,7 @@ from bespoke.model.architecture import ModelConfig
 from bespoke.ops import lookup
 
 UNLIMITED = 2**40  # window of a layer that sees every position before it
-Tensors = dict[str, Any]
+Tree = dict[str, Any]
 _TRACE_KEYS: dict[Hashable, Hashable] = {}  # an object for each configuration, since configurations are slow to hash
 
 
@@ -93,12 +93,12 @@ class ModelSpec:
 
     # ---- stages --------------------------------------------------------------------------------------------------------
 
-    def embed(self, tokens: torch.Tensor, weights: Tensors) -> torch.Tensor:
+    def embed(self, tokens: torch.Tensor, weights: Tree) -> torch.Tensor:
         """tokens [B, T] -> [N, D]."""
         hidden = lookup(tokens.reshape(-1), weights["table"])
         return hidden if self.config.embedding_scale == 1.0 else hidden * self.config.embedding_scale
 
-    def linear(self, x: torch.Tensor, name: str, weights: Tensors, adapter: Tensors) -> torch.Tensor:
+    def linear(self, x: torch.Tensor, name: str, weights: Tree, adapter: Tree) -> torch.Tensor:
         """A linear with its adapter, if it has one: x [N, in] -> [N, out]."""
         bias = weights.get(f"{name}.bias")
         if name not in self.lora.targets:
@@ -106,7 +106,7 @@ class ModelSpec:
         a, b = self.factors(name, weights, adapter)
         return layers.lora_linear(x, weights[name], bias, a, b, scale=self.lora.scale)
 
-    def factors(self, name: str, weights: Tensors, adapter: Tensors) -> tuple[Any, Any]:
+    def factors(self, name: str, weights: Tree, adapter: Tree) -> tuple[Any, Any]:
         """A and B of a linear's adapter. An A that is not trained is a weight."""
         a = f"{name}.lora_A"
         return (adapter if self.lora.trains(a) else weights)[a], adapter[f"{name}.lora_B"]
@@ -115,7 +115,7 @@ class ModelSpec:
         return layers.norm(x, w, eps=self.config.norm_eps)
 
     def attention_inputs(
-        self, x: torch.Tensor, weights: Tensors, adapter: Tensors, rope: dict[str, torch.Tensor]
+        self, x: torch.Tensor, weights: Tree, adapter: Tree, rope: dict[str, torch.Tensor]
     ) -> dict[str, torch.Tensor]:
         """x [N, D] -> q [N, H * d], k and v [N, K * d], normed and rotated. Positions are the rows of `rope`."""
         h = self.norm(x, weights["input_norm"])
@@ -141,18 +141,18 @@ class ModelSpec:
             q, k, v, start, window, heads=c.num_heads, kv_heads=c.num_kv_heads, scale=c.attention_scale
         )
 
-    def attention_output(self, x: torch.Tensor, o: torch.Tensor, weights: Tensors, adapter: Tensors) -> torch.Tensor:
+    def attention_output(self, x: torch.Tensor, o: torch.Tensor, weights: Tree, adapter: Tree) -> torch.Tensor:
         """Residual after attention: x + O(o), O normed again in Gemma 3."""
         branch = self.linear(o, "o_proj", weights, adapter)
         return x + (self.norm(branch, weights["attention_output_norm"]) if self.config.output_norms else branch)
 
-    def mlp_inputs(self, x: torch.Tensor, weights: Tensors, adapter: Tensors) -> Tensors:
+    def mlp_inputs(self, x: torch.Tensor, weights: Tree, adapter: Tree) -> Tree:
         """Operands that all slices of the MLP share.
 
         `x2` = norm(x), and for the linears with an adapter `h_gate`, `h_up` [N, r] and `a_down` [F, r], down's A transposed.
         """
         x2 = self.norm(x, weights["mlp_norm"])
-        inputs: Tensors = {"x2": x2}
+        inputs: Tree = {"x2": x2}
         for name in ("gate", "up"):
             if f"{name}_proj" in self.lora.targets:
                 inputs[f"h_{name}"] = layers.times(x2, layers.transposed(adapter[f"{name}_proj.lora_A"]))
@@ -165,8 +165,8 @@ class ModelSpec:
         x2: torch.Tensor,
         h_gate: torch.Tensor | None,
         h_up: torch.Tensor | None,
-        weights: Tensors,
-        adapter: Tensors,
+        weights: Tree,
+        adapter: Tree,
         a_down: layers.Piece | None,
         start: torch.Tensor,
         *,
@@ -186,8 +186,8 @@ class ModelSpec:
         x2: torch.Tensor,
         h_gate: torch.Tensor | None,
         h_up: torch.Tensor | None,
-        weights: Tensors,
-        adapter: Tensors,
+        weights: Tree,
+        adapter: Tree,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """a and u [N, F] of a slice of the width: gate and up, with their adapters if they have any."""
         return layers.gated_products(
@@ -201,16 +201,16 @@ class ModelSpec:
             scale=self.lora.scale,
         )
 
-    def mlp_branch(self, y: torch.Tensor, h_down: torch.Tensor, adapter: Tensors) -> torch.Tensor:
+    def mlp_branch(self, y: torch.Tensor, h_down: torch.Tensor, adapter: Tree) -> torch.Tensor:
         """The down projection: the summed slices and the adapter's share."""
         return y + self.lora.scale * layers.times(h_down, layers.transposed(adapter["down_proj.lora_B"]))
 
-    def mlp_output(self, x: torch.Tensor, branch: torch.Tensor, weights: Tensors) -> torch.Tensor:
+    def mlp_output(self, x: torch.Tensor, branch: torch.Tensor, weights: Tree) -> torch.Tensor:
         """Residual after the MLP, its branch normed again in Gemma 3."""
         return x + (self.norm(branch, weights["mlp_output_norm"]) if self.config.output_norms else branch)
 
     def block(
-        self, x: torch.Tensor, weights: Tensors, adapter: Tensors, rope: dict[str, torch.Tensor], window: torch.Tensor
+        self, x: torch.Tensor, weights: Tree, adapter: Tree, rope: dict[str, torch.Tensor], window: torch.Tensor
     ) -> torch.Tensor:
         """A whole block as a single graph: x [N, D] -> [N, D]. Autodiff differentiates it."""
         inputs = self.attention_inputs(x, weights, adapter, rope)

@@ -25,23 +25,12 @@ import torch
 import bespoke.ops  # noqa: F401  (registers torch.ops.bespoke)
 from bespoke.errors import BespokeError, BundleError
 from bespoke.format.program_json import Code, Operand, ParsedProgram, ProgramNode, ProgramValue, parse_program
+from bespoke.ops.dtypes import PROGRAM_DTYPES
 from bespoke.ops.program_workspace import workspace_bytes
 
 __all__ = ["build_module", "load_program"]
 
-# Numbers of torch.export's serialisation, major version 8.
-_DTYPES = {
-    1: torch.uint8,
-    2: torch.int8,
-    3: torch.int16,
-    4: torch.int32,
-    5: torch.int64,
-    6: torch.float16,
-    7: torch.float32,
-    8: torch.float64,
-    12: torch.bool,
-    13: torch.bfloat16,
-}
+# Numbers of torch.export's serialisation, as those of PROGRAM_DTYPES.
 _LAYOUTS = {7: torch.strided}
 _MEMORY_FORMATS = {1: torch.contiguous_format, 4: torch.preserve_format}
 
@@ -101,7 +90,7 @@ def build_module(
 ) -> torch.fx.GraphModule:
     """`load_program` for a program that is parsed already."""
     for name, (_, number) in program.tensors.items():
-        if number not in _DTYPES:
+        if number not in PROGRAM_DTYPES:
             raise error(
                 f"{subject}: value {name}",
                 got=f"dtype number {number}",
@@ -146,7 +135,7 @@ def build_module(
 
     for side, names in (("operands", program.inputs), ("results", program.outputs)):
         declared = [program.tensors[name] for name in names]
-        module.meta[side] = [(tuple(shape), _DTYPES[number]) for shape, number in declared]
+        module.meta[side] = [(tuple(shape), PROGRAM_DTYPES[number]) for shape, number in declared]
     return module
 
 
@@ -242,7 +231,9 @@ def _argument(
     if isinstance(value, Code):
         if value.kind == "device":
             return device
-        table: dict[int, Any] = {"dtype": _DTYPES, "layout": _LAYOUTS, "memory_format": _MEMORY_FORMATS}[value.kind]
+        table: dict[int, Any] = {"dtype": PROGRAM_DTYPES, "layout": _LAYOUTS, "memory_format": _MEMORY_FORMATS}[
+            value.kind
+        ]
         if value.number not in table:
             raise _refused(error, subject, node, f"{value.kind} number {value.number}")
         return table[value.number]

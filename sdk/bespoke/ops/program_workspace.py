@@ -10,12 +10,11 @@ import math
 from collections.abc import Hashable, Iterable
 
 from bespoke.format.program_json import ParsedProgram, ProgramNode, ProgramValue
+from bespoke.ops.dtypes import PROGRAM_DTYPES
 from bespoke.ops.live_storage import VIEWS, Step, largest_live
 from bespoke.ops.operators import OPERATORS, CallSizes
 
 __all__ = ["workspace_bytes"]
-
-_ITEMSIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 2, 7: 4, 8: 8, 12: 1, 13: 2}  # by torch.export's number of a dtype
 
 
 def workspace_bytes(program: ParsedProgram) -> int:
@@ -44,7 +43,7 @@ def _tensors(node: ProgramNode) -> Iterable[str]:
 
 def _nbytes(program: ParsedProgram, name: str) -> int:
     shape, dtype = program.tensors[name]
-    return math.prod(shape) * _ITEMSIZES[dtype]
+    return math.prod(shape) * PROGRAM_DTYPES[dtype].itemsize
 
 
 def _scratch(program: ParsedProgram, node: ProgramNode, result_bytes: int) -> int:

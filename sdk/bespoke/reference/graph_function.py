@@ -13,17 +13,12 @@ import torch
 
 from bespoke.bundle.target_records import GraphRecord, TensorRecord
 from bespoke.errors import BespokeError, BudgetExceeded, BundleError
+from bespoke.ops.dtypes import TORCH_DTYPES
 from bespoke.ops.load_program import load_program
 
 __all__ = ["GraphFunction"]
 
-_DTYPES = {
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "uint8": torch.uint8,
-    "int64": torch.int64,
-    "int32": torch.int32,
-}
+_DTYPES = {**TORCH_DTYPES, "int32": torch.int32}
 _NO_MEMORY = "can't allocate memory"  # torch has no error of its own for it on the CPU
 
 

@@ -34,7 +34,7 @@ __all__ = ["Journal", "RunState", "Trained", "bundle_rows", "replay", "train"]
 
 DIVERGED_AFTER = 3  # steps in a row whose loss is NaN or infinite
 
-Tensors = Mapping[str, np.ndarray]
+Arrays = Mapping[str, np.ndarray]
 Journal = Sequence[tuple[int, Sequence[float]]]
 """Number of a step, from 1, and what it recorded."""
 
@@ -43,8 +43,8 @@ Journal = Sequence[tuple[int, Sequence[float]]]
 class RunState:
     """All that a step changes. From the state after any step, the rest of a run is what it would have been without a break."""
 
-    adapter: Tensors
-    optimizer: Tensors = field(default_factory=dict)  # what is not there is zero
+    adapter: Arrays
+    optimizer: Arrays = field(default_factory=dict)  # what is not there is zero
     cursor: CursorState = field(default_factory=CursorState)
     rejected_in_a_row: int = 0
 
@@ -56,7 +56,7 @@ class Trained:
     rejected: tuple[int, ...]  # numbers of the rejected steps, from 1
     tokens: int  # that were trained on
     journal: Journal  # of the steps that were kept
-    adapter: Tensors  # what they come to: that of the state, or what section `finish` makes of it
+    adapter: Arrays  # what they come to: that of the state, or what section `finish` makes of it
 
     @property
     def diverged(self) -> bool:
@@ -135,7 +135,7 @@ def _train(
 
 
 def replay(
-    bundle: Bundle, method: str, adapter: Tensors, journal: Journal, *, seed: int, settings: Training | None = None
+    bundle: Bundle, method: str, adapter: Arrays, journal: Journal, *, seed: int, settings: Training | None = None
 ) -> dict[str, np.ndarray]:
     """The adapter that the steps of a journal make of this one; for methods whose plans are replayable."""
     with computing(threads_of(bundle)):
@@ -181,6 +181,6 @@ def _state(machine: Machine, cursor: CursorState, rejected_in_a_row: int) -> Run
     return RunState(adapter, optimizer, cursor, rejected_in_a_row)
 
 
-def _copied(tensors: Tensors) -> dict[str, np.ndarray]:
+def _copied(tensors: Arrays) -> dict[str, np.ndarray]:
     """The machine's buffers go with it."""
     return {name: value.copy() for name, value in tensors.items()}

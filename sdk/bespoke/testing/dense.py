@@ -14,9 +14,8 @@ from torch.nn import functional as F
 
 from bespoke.model.quantize import dequantize
 from bespoke.model.spec import ModelSpec
+from bespoke.ops.dtypes import Tensors
 from bespoke.testing.tiny import Arrays, TokenBatch
-
-Tensors = dict[str, torch.Tensor]
 
 
 def loss_and_gradients(

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 
 from bespoke import plugins
-from bespoke.contracts import ModelSpec, Optimizer, PlanBuilder, Promise, Settings, Value, hookimpl
+from bespoke.contracts import ModelSpec, Optimizer, Promise, Settings, StepBuilder, Value, hookimpl
 from bespoke.methods import (
     FirstOrderOptions,
     ZerothOrderOptions,
@@ -52,7 +52,7 @@ class Exact:
     promises: Promise | None = "exact_gradients"
     Options: Any = FirstOrderOptions
 
-    def train_step(self, b: PlanBuilder, model: ModelSpec, options: Any) -> None:
+    def train_step(self, b: StepBuilder, model: ModelSpec, options: Any) -> None:
         batch = b.batch()
         x = embed(b, model, batch.tokens)
         inputs = []
@@ -63,7 +63,7 @@ class Exact:
         b.emit(loss=loss)
         self.step(b, self.gradients(b, model, inputs, dx), options)
 
-    def gradients(self, b: PlanBuilder, model: ModelSpec, inputs: list[Value], dx: Value) -> Gradients:
+    def gradients(self, b: StepBuilder, model: ModelSpec, inputs: list[Value], dx: Value) -> Gradients:
         for block in reversed(range(len(inputs))):
             group = model.blocks[block]
             backward = vjp(model.block, (0, 2))
@@ -72,10 +72,10 @@ class Exact:
             )
             yield b.adapter(group), grads
 
-    def constants(self, b: PlanBuilder, model: ModelSpec, block: int) -> tuple[dict[str, Value], Value]:
+    def constants(self, b: StepBuilder, model: ModelSpec, block: int) -> tuple[dict[str, Value], Value]:
         return rope_rows(b, model, block, b.sequence_length), b.constant(model.window(block))
 
-    def step(self, b: PlanBuilder, gradients: Gradients, options: Any) -> None:
+    def step(self, b: StepBuilder, gradients: Gradients, options: Any) -> None:
         update(b, gradients, options)
 
 
@@ -84,7 +84,7 @@ class LoraFA(Exact):
 
     name = "lora_fa"
 
-    def step(self, b: PlanBuilder, gradients: Gradients, options: Any) -> None:
+    def step(self, b: StepBuilder, gradients: Gradients, options: Any) -> None:
         update(
             b,
             (({n: p for n, p in adapter.items() if n.endswith("lora_B")}, grads) for adapter, grads in gradients),
@@ -100,7 +100,7 @@ class HeavyBall(Exact):
     class Options(Settings):
         momentum: float = Field(default=0.9, ge=0, lt=1)
 
-    def step(self, b: PlanBuilder, gradients: Gradients, options: Any) -> None:
+    def step(self, b: StepBuilder, gradients: Gradients, options: Any) -> None:
         for p, g, clip in summed_gradients(b, gradients):
             u = b.state(p, "u")
             b.store(
@@ -126,7 +126,7 @@ class Misnamed(Exact):
 
     name = "misnamed"
 
-    def step(self, b: PlanBuilder, gradients: Gradients, options: Any) -> None:
+    def step(self, b: StepBuilder, gradients: Gradients, options: Any) -> None:
         for p, g, _ in summed_gradients(b, gradients):
             b.store(p, b.call(sgd, p, g, b.scalar("learning_rate"), {}))
 
@@ -140,7 +140,7 @@ class OtherRule(Exact):
 
     name = "other_rule"
 
-    def step(self, b: PlanBuilder, gradients: Gradients, options: Any) -> None:
+    def step(self, b: StepBuilder, gradients: Gradients, options: Any) -> None:
         update(b, gradients, FirstOrderOptions(update={"sgd": "adamw", "adamw": "sgd"}[options.update]))
 
 
@@ -149,7 +149,7 @@ class OtherScalar(Exact):
 
     name = "other_scalar"
 
-    def step(self, b: PlanBuilder, gradients: Gradients, options: Any) -> None:
+    def step(self, b: StepBuilder, gradients: Gradients, options: Any) -> None:
         from bespoke.methods.update import sgd
 
         for p, g, clip in summed_gradients(b, gradients):
@@ -161,7 +161,7 @@ class HalfClipped(Exact):
 
     name = "half_clipped"
 
-    def step(self, b: PlanBuilder, gradients: Gradients, options: Any) -> None:
+    def step(self, b: StepBuilder, gradients: Gradients, options: Any) -> None:
         from bespoke.methods.update import clip_factor, sgd, square_sum
 
         pieces = [(p, g) for p, g, _ in summed_gradients(b, gradients)]
@@ -179,7 +179,7 @@ class Mixed(Exact):
 
     name = "mixed"
 
-    def step(self, b: PlanBuilder, gradients: Gradients, options: Any) -> None:
+    def step(self, b: StepBuilder, gradients: Gradients, options: Any) -> None:
         for adapter, grads in gradients:
             update(b, [({n: p for n, p in adapter.items() if n.endswith("lora_A")}, grads)], options)
             for name in (n for n in adapter if n.endswith("lora_B")):

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from pydantic import Field
 
-from bespoke.contracts import ModelSpec, Optimizer, PlanBuilder, Scalar, Settings, Value, hookimpl
+from bespoke.contracts import ModelSpec, Optimizer, Scalar, Settings, StepBuilder, Value, hookimpl
 from bespoke.methods import (
     Pass,
     attention_backward,
@@ -47,7 +47,7 @@ class MomentumFA:
     promises = "exact_gradients"
     Options = MomentumFAOptions
 
-    def train_step(self, b: PlanBuilder, model: ModelSpec, options: MomentumFAOptions) -> None:
+    def train_step(self, b: StepBuilder, model: ModelSpec, options: MomentumFAOptions) -> None:
         batch = b.batch()
         x = embed(b, model, batch.tokens)
         passes = []
@@ -61,7 +61,7 @@ class MomentumFA:
             u = b.state(piece, "u")
             b.store([piece, u], list(b.call(rolled, piece, gradient, u, eta, mu, clip)))
 
-    def gradients(self, b: PlanBuilder, model: ModelSpec, passes: list[Pass], dy: Value) -> Iterator[tuple[Tree, Tree]]:
+    def gradients(self, b: StepBuilder, model: ModelSpec, passes: list[Pass], dy: Value) -> Iterator[tuple[Tree, Tree]]:
         """(B, gradients) of each block, last first."""
         for block, passed in reversed(list(enumerate(passes))):
             adapter, x = b.adapter(model.blocks[block]), passed.x

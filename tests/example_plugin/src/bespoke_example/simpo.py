@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import torch
 from pydantic import Field
 
-from bespoke.contracts import Batch, ModelSpec, Optimizer, PlanBuilder, Scalar, Value, hookimpl
+from bespoke.contracts import Batch, ModelSpec, Optimizer, Scalar, StepBuilder, Value, hookimpl
 from bespoke.methods import (
     FirstOrderOptions,
     embed,
@@ -42,7 +42,7 @@ class SimPO:
     promises = None
     Options = SimPOOptions
 
-    def train_step(self, b: PlanBuilder, model: ModelSpec, options: SimPOOptions) -> None:
+    def train_step(self, b: StepBuilder, model: ModelSpec, options: SimPOOptions) -> None:
         batch = b.batch()
         chosen = [batch.tokens, batch.targets, batch.mask]
         rejected = [
@@ -66,7 +66,7 @@ class SimPO:
         update(b, self.gradients(b, model, inputs, dx), options)
 
     def gradients(
-        self, b: PlanBuilder, model: ModelSpec, inputs: list[Value], dx: Value
+        self, b: StepBuilder, model: ModelSpec, inputs: list[Value], dx: Value
     ) -> Iterator[tuple[Tree, Tree]]:
         """(adapter, gradients) of each block, last first."""
         backward = vjp(model.block, (0, 2))
@@ -78,7 +78,7 @@ class SimPO:
             yield b.adapter(group), grads
 
 
-def constants(b: PlanBuilder, model: ModelSpec, block: int) -> tuple[Tree, Value]:
+def constants(b: StepBuilder, model: ModelSpec, block: int) -> tuple[Tree, Value]:
     return rope_rows(b, model, block, b.sequence_length), b.constant(model.window(block))
 
 

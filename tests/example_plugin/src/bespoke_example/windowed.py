@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from pydantic import Field
 
-from bespoke.contracts import ModelSpec, Optimizer, PlanBuilder, Settings, Value, hookimpl
+from bespoke.contracts import ModelSpec, Optimizer, Settings, StepBuilder, Value, hookimpl
 from bespoke.methods import embed, head_loss_and_gradient, rope_rows, summed_gradients, vjp
 
 EPSILON = 1e-8
@@ -35,7 +35,7 @@ class Windowed:
     promises = "exact_gradients"
     Options = WindowedOptions
 
-    def train_step(self, b: PlanBuilder, model: ModelSpec, options: WindowedOptions) -> None:
+    def train_step(self, b: StepBuilder, model: ModelSpec, options: WindowedOptions) -> None:
         batch = b.batch()
         x = embed(b, model, batch.tokens)
         inputs = []
@@ -57,7 +57,7 @@ class Windowed:
             b.store([piece, *states], list(new))
 
     def gradients(
-        self, b: PlanBuilder, model: ModelSpec, inputs: list[Value], dx: Value
+        self, b: StepBuilder, model: ModelSpec, inputs: list[Value], dx: Value
     ) -> Iterator[tuple[Tree, Tree]]:
         """(adapter, gradients) of each block, last first."""
         for block in reversed(range(len(inputs))):
@@ -67,7 +67,7 @@ class Windowed:
             dx, grads = b.call(backward, inputs[block], b.weights(group), b.adapter(group), *constants, dx)
             yield b.adapter(group), grads
 
-    def constants(self, b: PlanBuilder, model: ModelSpec, block: int) -> tuple[Tree, Value]:
+    def constants(self, b: StepBuilder, model: ModelSpec, block: int) -> tuple[Tree, Value]:
         return rope_rows(b, model, block, b.sequence_length), b.constant(model.window(block))
 
 

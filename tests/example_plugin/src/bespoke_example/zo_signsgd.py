@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 from pydantic import Field
 
-from bespoke.contracts import ModelSpec, Optimizer, PlanBuilder, Promise, Settings, Value, hookimpl
+from bespoke.contracts import ModelSpec, Optimizer, Promise, Settings, StepBuilder, Value, hookimpl
 from bespoke.methods import block_forward, embed, head_loss
 
 
@@ -33,7 +33,7 @@ class ZOSignSGD:
     promises: Promise | None = None  # it records two-sided differences, and steps by a sign
     Options = ZOSignSGDOptions
 
-    def train_step(self, b: PlanBuilder, model: ModelSpec, options: ZOSignSGDOptions) -> None:
+    def train_step(self, b: StepBuilder, model: ModelSpec, options: ZOSignSGDOptions) -> None:
         losses, slopes = [], []
         for query in range(options.queries):
             plus, minus = (self.probe(b, model, query, sign) for sign in (+1, -1))
@@ -47,7 +47,7 @@ class ZOSignSGD:
                 b.store(theta, b.call(step, theta, gradient, b.scalar("learning_rate")))
         b.emit(loss=b.call(mean, losses))
 
-    def probe(self, b: PlanBuilder, model: ModelSpec, query: int, sign: int) -> Value:
+    def probe(self, b: StepBuilder, model: ModelSpec, query: int, sign: int) -> Value:
         """L(theta + sign eps z)."""
         batch = b.batch()
         x = embed(b, model, batch.tokens)
