@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bespoke import arguments
-from bespoke.compiler.request import AUTO, BuildListener
+from bespoke.compiler.request import AUTO, BuildArguments, BuildListener
 from bespoke.compiler.resolve import Named, resolve
 from bespoke.config import Budget, Lora, Training
 from bespoke.system.descriptors import opens_files
@@ -72,23 +72,23 @@ class Personalizer:
         self.request = resolve(
             optimizers,
             targets,
-            {
-                "model": model,
-                "tokenizer": tokenizer,
-                "context": context,
-                "data_format": data_format,
-                "data": Path(data) if isinstance(data, str) and data != AUTO else data,
-                "fields": dict(fields) if isinstance(fields, Mapping) and fields else fields or None,
-                "encoding": encoding,
-                "lora": lora or Lora(),
-                "training": training or Training(),
-                "budget": budget or Budget(),
-                "text": text,
-                "train_on": train_on,
-                "licence": licence,
-                "template_date": template_date,
-                "signing_key": signing_key,
-            },
+            BuildArguments(
+                model=model,
+                tokenizer=tokenizer,
+                context=context,
+                data=Path(data) if isinstance(data, str) and data != AUTO else data,
+                data_format=data_format,
+                fields=dict(fields) if isinstance(fields, Mapping) and fields else fields or None,
+                encoding=encoding,
+                lora=lora or Lora(),
+                training=training or Training(),
+                budget=budget or Budget(),
+                text=text,
+                train_on=train_on,
+                licence=licence,
+                template_date=template_date,
+                signing_key=signing_key,
+            ),
         )
 
     @opens_files

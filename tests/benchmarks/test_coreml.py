@@ -19,7 +19,9 @@ from tests.support.models import tiny_config
 
 from bespoke import plugins
 from bespoke.compiler.baking import BakedKey, baked_keys, quantized_operands
-from bespoke.compiler.planner import PlanRequest, plan_method
+from bespoke.compiler.plan_request import training_request
+from bespoke.compiler.planner import Planner
+from bespoke.compiler.request import Method
 from bespoke.config import Lora, Training
 from bespoke.contracts import Baked, CompilingTarget
 from bespoke.graph.trace import Tracer
@@ -149,8 +151,8 @@ def planned_blocks(folder: Path, *, bakes: bool) -> tuple[Plan, Tracer]:
     model = ModelSpec(read_config(folder), Lora(rank=8))
     optimizer, tracer = plugins.get("optimizer", "mesp"), Tracer()
     training, costs = Training(sequence_lengths=(128,), batch_size=1), compiling("coreml").costs
-    request = PlanRequest("mesp", optimizer, optimizer.Options(), training, 128, 128, None, costs, bakes=bakes)
-    return plan_method(request, model, tracer).plan, tracer
+    request = training_request(Method("mesp", optimizer, optimizer.Options(), training), 128, 128, costs, bakes=bakes)
+    return Planner(request, model, tracer).plan(None).plan, tracer
 
 
 @pytest.mark.benchmark

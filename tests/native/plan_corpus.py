@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bespoke.compiler.generation import generation_request
-from bespoke.compiler.planner import PlanRequest, record_sections
+from bespoke.compiler.plan_request import PlanRequest, record_sections, training_request
 from bespoke.compiler.request import Method
 from bespoke.config import Lora, Training
 from bespoke.graph.trace import Tracer
@@ -23,6 +23,7 @@ from bespoke.model.spec import ModelSpec
 from bespoke.plan.compile import compile_plan, with_liveness
 from bespoke.plan.costs import TORCH_COSTS
 from bespoke.plan.instructions import DTYPE_BYTES, Call, Named, ValueRecord
+from bespoke.plan.kinds import GENERATION
 from bespoke.plugins import get
 from bespoke.testing.tiny import tiny_models
 
@@ -92,7 +93,7 @@ def corpus() -> dict[str, Any]:
         methods.append(
             {
                 "name": requests[0].method,
-                "answers": requests[0].optimizer is None,
+                "answers": requests[0].method == GENERATION,
                 "training": requests[0].training.model_dump(mode="json"),
                 "scalars": scalars,
                 "replayable": all(plan["document"]["replayable"] for plan in plans),
@@ -104,14 +105,12 @@ def corpus() -> dict[str, Any]:
         settings = Training(**training)
         optimizer = get("optimizer", plugin)
         chosen = optimizer.Options(**options)
+        method = Method(name, optimizer, chosen, settings)
         add(
-            [
-                PlanRequest(name, optimizer, chosen, settings, length, CONTEXT, None, TORCH_COSTS)
-                for length in settings.sequence_lengths
-            ],
-            Method(name, optimizer, chosen, settings).scalars,
+            [training_request(method, length, CONTEXT, TORCH_COSTS) for length in settings.sequence_lengths],
+            method.scalars,
         )
-    add([generation_request(CHUNK, CONTEXT, None, TORCH_COSTS)], {})
+    add([generation_request(CHUNK, CONTEXT, TORCH_COSTS)], {})
     for graph in library(methods):
         graphs[graph["key"]] = graph
     kinds = (("float32", 1), ("float32", 2), ("float16", 2), ("uint8", 2))

@@ -5,9 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from bespoke.compiler.planner import Planned, Planner, PlanRequest
-from bespoke.config import Settings, Training
+from bespoke.compiler.plan_request import PlanRequest
+from bespoke.compiler.planner import Planned, Planner
+from bespoke.config import Training
 from bespoke.errors import PlanDoesNotFit
+from bespoke.graph.builder import PlanBuilder
+from bespoke.methods.sections import decode, prefill
+from bespoke.model.spec import ModelSpec
 from bespoke.plan.costs import Costs
 from bespoke.plan.kinds import GENERATION
 
@@ -16,29 +20,44 @@ __all__ = ["GenerationPlanner", "generation_request", "generation_requests"]
 CHUNKS = (128, 64, 32, 16)  # a longer one reads the weights less often, and holds more rows at once
 
 
-def generation_request(
-    chunk: int, context_length: int, budget_bytes: int | None, costs: Costs, bakes: bool = False
-) -> PlanRequest:
-    training = Training(batch_size=1)
-    return PlanRequest(GENERATION, None, Settings(), training, chunk, context_length, budget_bytes, costs, bakes)
+def generation_request(chunk: int, context_length: int, costs: Costs, *, bakes: bool = False) -> PlanRequest:
+    """Answers that take a prompt in chunks of so many tokens."""
+    return PlanRequest(
+        GENERATION,
+        write_answers,
+        Training(batch_size=1),
+        chunk,
+        context_length,
+        costs,
+        subject=f"The plan for answers in chunks of {chunk} tokens, with a context of {context_length}",
+        way_out="lower the context",
+        bakes=bakes,
+    )
+
+
+def write_answers(b: PlanBuilder, model: ModelSpec) -> None:
+    """Sections `prefill` and `decode`."""
+    prefill(b, model)
+    decode(b, model)
 
 
 def generation_requests(
-    context_length: int, budget_bytes: int | None, costs: Costs, bakes: bool = False, rows: Collection[int] = ()
+    context_length: int, costs: Costs, *, bakes: bool = False, rows: Collection[int] = ()
 ) -> list[PlanRequest]:
-    """One for each length of a chunk within the context, the longest first.
+    """A request for each length of a chunk within the context, the longest first.
 
-    `rows`: how many of them methods compute at once. A target that bakes weights has programs for these anyway, as large as the
-    weights, and a chunk of so many is served by the same ones: all but attention of batches of several sequences."""
+    `rows`: numbers of rows that methods compute at once. A target that bakes weights has programs for these anyway, as large as
+    the weights. A chunk of as many tokens uses the same programs, except attention of batches of several sequences.
+    """
     chunks = [length for length in CHUNKS if length <= context_length] or [context_length]
     shared = max((count for count in rows if CHUNKS[-1] <= count <= chunks[0]), default=None)
     if bakes and shared is not None:
         chunks = [shared, *(length for length in chunks if length < shared)]
-    return [generation_request(chunk, context_length, budget_bytes, costs, bakes) for chunk in chunks]
+    return [generation_request(chunk, context_length, costs, bakes=bakes) for chunk in chunks]
 
 
 class GenerationPlanner:
-    """What `Planner` does, over planners for chunks of several lengths, the longest first."""
+    """A `Planner` of answers, over planners for chunks of several lengths, the longest first."""
 
     def __init__(self, planners: Sequence[Planner]) -> None:
         self._planners = planners

@@ -17,17 +17,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from bespoke.config import Settings, Training
-from bespoke.contracts import Optimizer
-from bespoke.errors import ConfigError, PlanDoesNotFit, PlanError
+from bespoke.compiler.plan_request import PlanRequest, record_sections
+from bespoke.errors import PlanDoesNotFit, PlanError
 from bespoke.graph.builder import PlanBuilder
 from bespoke.graph.trace import Tracer
-from bespoke.methods.sections import decode, evaluate_step, prefill
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.compile import LiveSections, compile_plan, step_seconds, with_liveness
 from bespoke.plan.costs import Costs, Workspace
 from bespoke.plan.draft import DraftPlan
-from bespoke.plan.instructions import Plan, Record
+from bespoke.plan.instructions import Plan
 
 MAX_COMBINATIONS = 4096
 MAX_TRIES = 8  # combinations that are made whole, and plans of one to use a budget up
@@ -48,40 +46,6 @@ class Planned:
     @property
     def peak(self) -> int:
         return self.plan.estimate.peak_bytes
-
-
-@dataclass(frozen=True)
-class PlanRequest:
-    """What to plan for. Without an optimizer: answers, in chunks of `sequence_length` tokens of the prompt."""
-
-    method: str
-    optimizer: Optimizer | None
-    options: Settings
-    training: Training
-    sequence_length: int
-    context_length: int
-    budget_bytes: int | None
-    costs: Costs
-    bakes: bool = False  # weights become part of artifacts: of an ordinary choice the last candidate, which makes the fewest calls
-
-    @property
-    def subject(self) -> str:
-        if self.optimizer is None:
-            return f"The plan for answers in chunks of {self.sequence_length} tokens, with a context of {self.context_length}"
-        return f"Method '{self.method}' at sequence length {self.sequence_length}"
-
-    @property
-    def way_out(self) -> str:
-        """What else than more memory may help a plan that does not fit."""
-        return "lower the context" if self.optimizer is None else "shorten the sequences or lower the batch size"
-
-
-def plan_method(request: PlanRequest, model: ModelSpec, tracer: Tracer) -> Planned:
-    """The fastest plan of a method at one sequence length within the budget.
-
-    Raises PlanDoesNotFit naming the smallest peak found, ConfigError for settings the method refuses.
-    """
-    return Planner(request, model, tracer).plan(request.budget_bytes)
 
 
 @dataclass(frozen=True)
@@ -357,42 +321,6 @@ def _spillable(draft: DraftPlan, live: LiveSections) -> list[int]:
 
 def _first_blocks(model: ModelSpec, count: int) -> ModelSpec:
     return ModelSpec(model.config.model_copy(update={"num_layers": count}), model.lora)
-
-
-def record_sections(request: PlanRequest, model: ModelSpec, tracer: Tracer, choices: Mapping[str, Any]) -> PlanBuilder:
-    """The builder after the method and the SDK's `evaluate_step` have written to it; without a method, the sections that answer."""
-    b = PlanBuilder(
-        model,
-        request.training,
-        request.sequence_length,
-        request.context_length,
-        tracer,
-        dict(choices),
-        options=type(request.options),
-    )
-    if request.optimizer is None:
-        b.draft.sections.clear()  # of the training section that a builder begins with
-        prefill(b, model)
-        decode(b, model)
-        return b
-    request.optimizer.train_step(b, model, request.options)
-    if request.training.accumulates:
-        if any(isinstance(i, Record) for code in b.draft.sections.values() for i in code):
-            raise ConfigError(
-                f"training of method '{request.method}'",
-                got=f"accumulation={request.training.accumulation}, clip_norm={request.training.clip_norm}",
-                expected="accumulation=1 and clip_norm=None: the method keeps a journal of single steps",
-                next_step=f"Override them in optimizers={{'{request.method}': {{...}}}}",
-            )
-        if "apply_step" not in b.draft.sections:
-            raise PlanError(
-                f"Method '{request.method}'",
-                got="a step without section apply_step",
-                expected="gradients handed to bespoke.methods.update, which accumulates and clips",
-                next_step="Yield (adapter, gradients) to update, or set accumulation=1 and clip_norm=None",
-            )
-    evaluate_step(b, model)
-    return b
 
 
 def remeasured(planned: Planned, costs: Costs, workspaces: Mapping[str, Workspace]) -> Plan:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bespoke.compiler.estimate import DialPoint, PlanEstimate, RunEstimate
 from bespoke.compiler.generation import GenerationPlanner, generation_requests
-from bespoke.compiler.planner import Planned, Planner, PlanRequest, remeasured
+from bespoke.compiler.plan_request import training_request
+from bespoke.compiler.planner import Planned, Planner, remeasured
 from bespoke.compiler.request import BuildListener, BuildRequest
 from bespoke.contracts import bakes
 from bespoke.errors import PlanDoesNotFit
@@ -69,27 +70,18 @@ class Plans:
     def planners(self, workspaces: Mapping[str, Workspace] | None = None) -> dict[Subject, AnyPlanner]:
         """One for each method and sequence length, and one for answers, by what targets have measured."""
         context = context_length(self._request, self._model.config)
-        largest = self.budgets[0]
-        made: dict[Subject, AnyPlanner] = {}
-        for method in self._request.methods:
-            for length in self._request.sequence_lengths:
-                wanted = PlanRequest(
-                    method.name,
-                    method.plugin,
-                    method.options,
-                    method.training,
-                    length,
-                    context,
-                    largest,
-                    self.costs,
-                    self.bakes,
-                )
-                made[method.name, length] = Planner(wanted, self._model, self.tracer, workspaces)
-        asked = self._request
-        rows = {method.training.batch_size * length for method in asked.methods for length in asked.sequence_lengths}
-        answers = generation_requests(context, largest, self.costs, self.bakes, rows)
-        made[ANSWERS] = GenerationPlanner([Planner(wanted, self._model, self.tracer, workspaces) for wanted in answers])
-        return made
+        methods, lengths = self._request.methods, self._request.sequence_lengths
+        planners: dict[Subject, AnyPlanner] = {}
+        for method in methods:
+            for length in lengths:
+                request = training_request(method, length, context, self.costs, bakes=self.bakes)
+                planners[method.name, length] = Planner(request, self._model, self.tracer, workspaces)
+        rows = {method.training.batch_size * length for method in methods for length in lengths}
+        answers = generation_requests(context, self.costs, bakes=self.bakes, rows=rows)
+        planners[ANSWERS] = GenerationPlanner(
+            [Planner(request, self._model, self.tracer, workspaces) for request in answers]
+        )
+        return planners
 
     def estimated(self, progress: BuildListener) -> dict[Key, Planned]:
         """Plans by workspaces estimated from the graphs, before anything is compiled; the smallest plan where none seems to fit."""

@@ -14,7 +14,7 @@ from bespoke.plan.kinds import option_scalar
 if TYPE_CHECKING:
     from bespoke.contracts import Optimizer, Target
 
-__all__ = ["AUTO", "BuildListener", "BuildRequest", "Method", "TargetChoice"]
+__all__ = ["AUTO", "BuildArguments", "BuildListener", "BuildRequest", "Method", "TargetChoice"]
 
 BuildListener = Callable[[str, int, int], None]
 """A function that a build calls with (stage, done, total)."""
@@ -51,14 +51,11 @@ class TargetChoice:
 
 
 @dataclass(frozen=True)
-class BuildRequest:
-    """The arguments of `Personalizer`, with every default filled in. At least one target; all methods have the same sequence
-    lengths."""
+class BuildArguments:
+    """The arguments of `Personalizer` other than its plugins, with every default filled in."""
 
     model: str | Path
     tokenizer: str | Path | None
-    methods: tuple[Method, ...]
-    targets: tuple[TargetChoice, ...]
     context: int | None
     data: Path | str | None
     data_format: str | None
@@ -72,6 +69,14 @@ class BuildRequest:
     licence: str | None
     template_date: str | None
     signing_key: bytes | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildRequest(BuildArguments):
+    """The arguments, resolved and checked. At least one target; all methods have the same sequence lengths."""
+
+    methods: tuple[Method, ...]
+    targets: tuple[TargetChoice, ...]
 
     @property
     def compiled_for(self) -> tuple[str, ...]:

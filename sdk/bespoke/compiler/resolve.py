@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from pydantic import BaseModel, ValidationError
 
 from bespoke import arguments, plugins
-from bespoke.compiler.request import BuildRequest, Method, TargetChoice
+from bespoke.compiler.request import BuildArguments, BuildRequest, Method, TargetChoice
 from bespoke.config import Budget, Lora, Settings, Training, config_problems
 from bespoke.errors import BespokeError, ConfigError, MissingDependency, shown
 
@@ -25,13 +25,12 @@ Named = str | Sequence[str] | Mapping[str, Mapping[str, Any]]
 """A name, several, or name -> options."""
 
 
-def resolve(optimizers: Named, targets: Named, given: Mapping[str, Any]) -> BuildRequest:
-    """The request. `given`: all other fields of it. ConfigError with all problems; MissingDependency for a plugin whose package is
-    not installed."""
+def resolve(optimizers: Named, targets: Named, given: BuildArguments) -> BuildRequest:
+    """The request. Raises ConfigError with all problems, and MissingDependency for a plugin whose package is not installed."""
     problems = _wrong_kinds(given)
     if problems:  # what they are, before what they say
         raise ConfigError.from_problems(problems)
-    train_on, training = given["train_on"], given["training"]
+    train_on, training = given.train_on, given.training
     methods: list[Method] = []
     chosen: list[TargetChoice] = []
     if not isinstance(train_on, str) or train_on not in ("assistant", "user", "all"):
@@ -69,7 +68,7 @@ def resolve(optimizers: Named, targets: Named, given: Mapping[str, Any]) -> Buil
                 next_step="Set sequence_lengths in Training only: tokens are cut to them once",
             )
         )
-    request = BuildRequest(methods=tuple(methods), targets=tuple(chosen), **given)
+    request = BuildRequest(**vars(given), methods=tuple(methods), targets=tuple(chosen))
     if request.context is not None and request.context < request.sequence_lengths[-1]:
         problems.append(
             ConfigError(
@@ -137,17 +136,17 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
 }
 
 
-def _wrong_kinds(given: Mapping[str, Any]) -> list[ConfigError]:
+def _wrong_kinds(given: BuildArguments) -> list[ConfigError]:
     problems = [
-        ConfigError(name, got=shown(given[name]), expected=words, next_step=f"Change {name}")
+        ConfigError(name, got=shown(getattr(given, name)), expected=words, next_step=f"Change {name}")
         for name, (kinds, words) in _KINDS.items()
-        if not isinstance(given[name], kinds)
+        if not isinstance(getattr(given, name), kinds)
     ]
     wrong = {problem.subject for problem in problems}
     for name in _KINDS:
         try:
             if name not in wrong:
-                _check_text(name, given[name])
+                _check_text(name, getattr(given, name))
         except ConfigError as problem:
             problems.append(problem)
     return problems

@@ -67,8 +67,7 @@ class PlanBuilder:
         self._declared = scalar_options(options)
         self._named: dict[str, PlanValue] = {}
         self._graph_index: dict[str, int] = {}
-        self._code: list[Instruction] = []
-        self.begin_section("micro_step" if training.accumulates else "train_step")
+        self._code: list[Instruction] | None = None
 
     @property
     def choices(self) -> dict[str, int | str | bool]:
@@ -168,7 +167,7 @@ class PlanBuilder:
 
     def zeros(self, shape: Sequence[int], dtype: DType = "float32") -> PlanValue:
         value = self._new(tuple(shape), dtype, "temporary", "section", "zeros")
-        self._code.append(Zero(op="zero", value=value.id))
+        self._add(Zero(op="zero", value=value.id))
         return value
 
     def accumulator(self, like: Value) -> PlanValue:
@@ -221,7 +220,7 @@ class PlanBuilder:
                 )
             results.append(target)
             records.append(unchecked(Result, to=target.operand, how=how))
-        self._code.append(
+        self._add(
             unchecked(
                 Call, op="call", graph=self._number(graph), operands=[leaf.operand for leaf in leaves], results=records
             )
@@ -240,9 +239,7 @@ class PlanBuilder:
             states = (value.name for value in self.draft.values if value.role == "optimizer")
             block, tensor = noise_counter(self.model, like.name, states)
             z = self._new(like.shape, "float32", "temporary", "section", f"noise of {like.name}")
-            self._code.append(
-                Noise(op="noise", value=z.id, query=query, block=block, tensor=tensor, distribution=distribution)
-            )
+            self._add(Noise(op="noise", value=z.id, query=query, block=block, tensor=tensor, distribution=distribution))
             return z
 
         return map_leaves(drawn, tree)
@@ -250,7 +247,7 @@ class PlanBuilder:
     def record(self, value: Value) -> PlanValue:
         source = whole(value, "Record")
         kept = self._new(source.shape, source.dtype, "recorded", "section", f"recorded {source.name}")
-        self._code.append(Record(op="record", source=source.id, value=kept.id))
+        self._add(Record(op="record", source=source.id, value=kept.id))
         return kept
 
     def keep(self, *trees: Any) -> None:
@@ -275,11 +272,11 @@ class PlanBuilder:
                     expected=f"a whole piece of adapter or optimizer state and float32 {list(old.shape)}",
                     next_step="Store whole pieces, each once per step",
                 )
-            self._code.append(Store(op="store", state=old.id, source=new.operand))
+            self._add(Store(op="store", state=old.id, source=new.operand))
 
     def emit(self, **metrics: Value) -> None:
         for name, value in metrics.items():
-            self._code.append(Emit(op="emit", name=name, source=whole(value, f"Metric '{name}'").id))
+            self._add(Emit(op="emit", name=name, source=whole(value, f"Metric '{name}'").id))
 
     def begin_section(self, name: SectionName) -> None:
         self._code = self.draft.sections.setdefault(name, [])
@@ -295,6 +292,12 @@ class PlanBuilder:
         return self._find(f"prompt_{length}", (1, length), "int64", "batch", "call")
 
     # ---- bookkeeping -----------------------------------------------------------------------------------------------------
+
+    def _add(self, instruction: Instruction) -> None:
+        """Appends to the section that was begun last, by default the training step."""
+        if self._code is None:
+            self._code = self.draft.sections.setdefault("micro_step" if self.training.accumulates else "train_step", [])
+        self._code.append(instruction)
 
     def _find(self, name: str, shape: tuple[int, ...], dtype: DType, role: Role, lifetime: Lifetime) -> PlanValue:
         if name not in self._named:

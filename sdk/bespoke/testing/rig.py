@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from bespoke.compiler.generation import generation_request
-from bespoke.compiler.planner import PlanRequest, record_sections
+from bespoke.compiler.plan_request import PlanRequest, record_sections, training_request
 from bespoke.compiler.request import Method
 from bespoke.config import Settings, Training
 from bespoke.contracts import Optimizer
@@ -66,7 +66,8 @@ def planned(
     What the plugin raises itself is a PluginError, unless it is one of the SDK's errors already.
     """
     tracer = tracer or shared_tracer()
-    request = PlanRequest(optimizer.name, optimizer, options, case.training, case.length, CONTEXT, None, TORCH_COSTS)
+    method = Method(optimizer.name, optimizer, options, case.training)
+    request = training_request(method, case.length, CONTEXT, TORCH_COSTS)
     try:
         return _verified(request, case.model, tracer, fastest, f"method '{optimizer.name}' on {case}")
     except BespokeError:
@@ -82,7 +83,7 @@ def planned(
 
 def planned_answers(model_name: str, chunk: int) -> Plan:
     """The verified plan for answers of the least memory."""
-    request = generation_request(chunk, CONTEXT, None, TORCH_COSTS)
+    request = generation_request(chunk, CONTEXT, TORCH_COSTS)
     return _verified(
         request, tiny_models()[model_name], shared_tracer(), False, f"answers of the tiny model '{model_name}'"
     )

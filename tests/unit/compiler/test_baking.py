@@ -13,8 +13,9 @@ import pytest
 from bespoke import plugins
 from bespoke.compiler.artifacts import Artifacts
 from bespoke.compiler.baking import baked_keys
-from bespoke.compiler.planner import PlanRequest, plan_method
-from bespoke.compiler.request import TargetChoice
+from bespoke.compiler.plan_request import training_request
+from bespoke.compiler.planner import Planner
+from bespoke.compiler.request import Method, TargetChoice
 from bespoke.config import Lora, Settings, Training
 from bespoke.contracts import Artifact, Baked
 from bespoke.errors import PlanError
@@ -41,8 +42,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> ModelSpec:
 def planned(model: ModelSpec, *, bakes: bool, budget: int | None = None) -> Planned:
     optimizer, tracer = plugins.get("optimizer", "mesp"), Tracer()
     training = Training(sequence_lengths=(16,), batch_size=1)
-    request = PlanRequest("mesp", optimizer, optimizer.Options(), training, 16, 16, budget, TORCH_COSTS, bakes=bakes)
-    return plan_method(request, model, tracer).plan, tracer, model
+    method = Method("mesp", optimizer, optimizer.Options(), training)
+    request = training_request(method, 16, 16, TORCH_COSTS, bakes=bakes)
+    return Planner(request, model, tracer).plan(budget).plan, tracer, model
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,9 @@ import pytest
 
 from bespoke import plugins
 from bespoke.compiler import planner
-from bespoke.compiler.planner import Planned, Planner, PlanRequest, plan_method
+from bespoke.compiler.plan_request import PlanRequest, training_request
+from bespoke.compiler.planner import Planned, Planner
+from bespoke.compiler.request import Method
 from bespoke.config import Lora, Settings, Training
 from bespoke.errors import ConfigError, PlanDoesNotFit, PlanError
 from bespoke.graph.trace import Tracer
@@ -37,12 +39,10 @@ def tracer() -> Tracer:
     return Tracer()
 
 
-def request_for(
-    method: str, budget: int | None = None, *, length: int = 96, training: Training | None = None
-) -> PlanRequest:
+def request_for(method: str, *, length: int = 96, training: Training | None = None) -> PlanRequest:
     plugin = plugins.get("optimizer", method)
-    training = training or Training(batch_size=2)
-    return PlanRequest(method, plugin, plugin.Options(), training, length, 2 * length, budget, Costs(1000))
+    resolved = Method(method, plugin, plugin.Options(), training or Training(batch_size=2))
+    return training_request(resolved, length, 2 * length, Costs(1000))
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def kept(choices: dict[str, Any]) -> int:
 def test_without_a_budget_the_fastest_plan_is_taken(
     llama: ModelSpec, tracer: Tracer, everything: list[Planned]
 ) -> None:
-    found = plan_method(request_for("mesp"), llama, tracer)
+    found = Planner(request_for("mesp"), llama, tracer).plan(None)
     assert found.seconds == min(planned.seconds for planned in everything)
     assert not found.spilled
     assert kept(found.plan.choices) == 2 * len(llama.blocks)
@@ -83,7 +83,7 @@ def test_within_a_budget_the_fastest_that_fits_is_taken(
 ) -> None:
     peaks = sorted(planned.peak for planned in everything)
     budget = int(peaks[0] + share * (peaks[-1] - peaks[0]))
-    found = plan_method(request_for("mesp", budget), llama, tracer)
+    found = Planner(request_for("mesp"), llama, tracer).plan(budget)
     assert found.peak <= budget
     fitting = [planned for planned in everything if planned.peak <= budget]
     in_memory = [planned for planned in fitting if not planned.spilled]
@@ -122,14 +122,14 @@ def test_a_budget_too_small_is_refused_with_one_that_is_enough(
     smallest = min(planned.peak for planned in everything)
     fastest = min(everything, key=lambda planned: planned.seconds)
     with pytest.raises(PlanDoesNotFit) as caught:
-        plan_method(request_for("mesp", smallest - 1), llama, tracer)
+        Planner(request_for("mesp"), llama, tracer).plan(smallest - 1)
     assert f"{smallest / 1e6:.1f} MB" in caught.value.expected
     assert f"{fastest.peak / 1e6:.1f} MB at {fastest.plan.estimate.work_flops / 1e9:.2f} GFLOP" in caught.value.expected
     suggested = re.search(r"memory_mb=([0-9.]+)", caught.value.next_step)
     assert suggested is not None
     enough = int(float(suggested[1]) * 1e6)
     assert smallest <= enough < smallest + 100_001
-    assert plan_method(request_for("mesp", enough), llama, tracer).peak <= enough
+    assert Planner(request_for("mesp"), llama, tracer).plan(enough).peak <= enough
 
 
 @pytest.mark.slow
@@ -168,7 +168,7 @@ def test_a_method_with_a_journal_takes_no_accumulation(
 ) -> None:
     request = request_for("mezo", length=5, training=Training(batch_size=2, **training))
     with pytest.raises(ConfigError) as caught:
-        plan_method(request, llama, tracer)
+        Planner(request, llama, tracer).plan(None)
     assert "mezo" in caught.value.subject
     assert f"{next(iter(training))}={next(iter(training.values()))}" in caught.value.got
     assert "mezo" in caught.value.next_step
@@ -195,14 +195,14 @@ class ManyChoices(StoresAtOnce):
 
 
 def own(plugin: Any, **training: Any) -> PlanRequest:
-    return PlanRequest("own", plugin, Settings(), Training(batch_size=2, **training), 5, 10, None, Costs(0))
+    return training_request(Method("own", plugin, Settings(), Training(batch_size=2, **training)), 5, 10, Costs(0))
 
 
 def test_a_method_that_ignores_accumulation_is_refused(llama: ModelSpec, tracer: Tracer) -> None:
     with pytest.raises(PlanError, match="a step without section apply_step"):
-        plan_method(own(StoresAtOnce(), accumulation=2), llama, tracer)
+        Planner(own(StoresAtOnce(), accumulation=2), llama, tracer).plan(None)
 
 
 def test_too_many_combinations_are_refused(llama: ModelSpec, tracer: Tracer) -> None:
     with pytest.raises(PlanError, match=f"at most {planner.MAX_COMBINATIONS}"):
-        plan_method(own(ManyChoices()), llama, tracer)
+        Planner(own(ManyChoices()), llama, tracer).plan(None)

@@ -120,9 +120,20 @@ def test_a_state_may_have_a_shape_of_its_own(builder: Make) -> None:
 
 
 def test_accumulation_changes_the_section(builder: Make) -> None:
-    assert list(builder().draft.sections) == ["train_step"]
-    assert list(builder(accumulation=2).draft.sections) == ["micro_step"]
-    assert list(builder(clip_norm=1.0).draft.sections) == ["micro_step"]
+    assert list(written(builder()).draft.sections) == ["train_step"]
+    assert list(written(builder(accumulation=2)).draft.sections) == ["micro_step"]
+    assert list(written(builder(clip_norm=1.0)).draft.sections) == ["micro_step"]
+
+
+def written(b: PlanBuilder) -> PlanBuilder:
+    b.zeros(())
+    return b
+
+
+def test_what_begins_with_another_section_has_no_training_step(builder: Make) -> None:
+    b = builder()
+    b.begin_section("prefill")
+    assert list(written(b).draft.sections) == ["prefill"]
 
 
 def piece(b: PlanBuilder) -> Value:

@@ -17,7 +17,9 @@ import torch
 
 from bespoke import Lora, Personalizer, Training, plugins
 from bespoke.compiler.baking import quantized_operands
-from bespoke.compiler.planner import PlanRequest, plan_method
+from bespoke.compiler.plan_request import training_request
+from bespoke.compiler.planner import Planner
+from bespoke.compiler.request import Method
 from bespoke.errors import ConfigError, MissingDependency, Unsupported
 from bespoke.graph.trace import Graph, Tracer
 from bespoke.model.families import read_config
@@ -104,8 +106,8 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> list[Graph]:
     folder, tracer, mezo = tmp_path_factory.mktemp("wide"), Tracer(), plugins.get("optimizer", "mezo")
     tiny_config("llama", num_hidden_layers=1, **sizes).save_pretrained(folder)
     training = Training(sequence_lengths=(16,), batch_size=1)
-    request = PlanRequest("mezo", mezo, mezo.Options(), training, 16, 16, None, TORCH_COSTS, bakes=True)
-    plan_method(request, ModelSpec(read_config(folder), Lora(rank=2)), tracer)
+    request = training_request(Method("mezo", mezo, mezo.Options(), training), 16, 16, TORCH_COSTS, bakes=True)
+    Planner(request, ModelSpec(read_config(folder), Lora(rank=2)), tracer).plan(None)
     return list(tracer.graphs.values())
 
 
