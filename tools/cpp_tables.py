@@ -12,7 +12,7 @@ from record_schemas import RECORDS, file_name
 from bespoke.bundle.manifest import BEFORE, TextRecord
 from bespoke.bundle.target_records import TensorRecord
 from bespoke.config import Schedule, Training
-from bespoke.core.runtime import fields_of_the_core
+from bespoke.core.reports import fields_of_the_core
 from bespoke.golden.document import GradientSource
 from bespoke.plan.instructions import DType, Instruction, Lifetime, Place, Result, Role, SectionName
 from bespoke.rules.batches import Source

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from bespoke.core.runtime import fields_of_the_core
+from bespoke.core.reports import fields_of_the_core
 from bespoke.data.shapes import FIELDS, OPTIONAL_FIELDS
 from bespoke.data.turns import ROLES
 from bespoke.rules.records import (

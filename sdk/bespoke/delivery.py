@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bespoke import arguments
 from bespoke.bundle.signature import check_trust, raw_public_key
-from bespoke.core.library import Options, Text, load, made, text
+from bespoke.core.library import COptions, CText, load, struct, text
 
 __all__ = ["install"]
 
@@ -22,24 +22,32 @@ def install(
     public_key: bytes | None = None,
     require_authenticated: bool = False,
 ) -> Path:
-    """Makes the bundle `folder` of its archives, in the place of an older bundle or of nothing, and returns it.
+    """Installs a bundle from its archives, replaces an older bundle in its place, and returns the folder.
 
-    Files that the archives lack are taken from the bundle that is there, where their hash fits: so a delta is installed, or a new
-    method for the same weights. Killed anywhere, it leaves the old bundle or the new one, whole.
+    Files that the archives lack come from the older bundle, if their hash fits. So you can ship a delta, or a new method for the
+    same weights. If the process is killed, the old bundle or the new one is there, complete.
 
-    pin_sha256, public_key, require_authenticated:  what must hold of manifest.json, as for `PersonalModel.open`
+    Args:
+        archives: One path, or several.
+        folder: Where the bundle goes. An older bundle there is replaced.
+        pin_sha256: sha256 that manifest.json must have, as for `PersonalModel.open`.
+        public_key: ed25519 key that must have signed manifest.json, as for `PersonalModel.open`.
+        require_authenticated: Refuse a bundle without a pin and without a key.
 
-    BundleError, and nothing changed, for archives that are damaged, or that with the old bundle make no whole one.
+    Raises BundleError for damaged archives, and for archives that make no complete bundle with the older one. Nothing is changed
+    then.
     """
     given = archives if isinstance(archives, Sequence) and not isinstance(archives, str | bytes) else [archives]
     paths = [os.fspath(arguments.folder("archives", archive)) for archive in given]
     target = arguments.folder("folder", folder)
     check_trust(pin_sha256, public_key)
-    options = made(
-        Options,
+    options = struct(
+        COptions,
         pin_sha256=pin_sha256 or "",
         public_key=None if public_key is None else raw_public_key(public_key),
         require_authenticated=int(require_authenticated),
     )
-    load().call("bespoke_install", (Text * len(paths))(*map(text, paths)), len(paths), text(os.fspath(target)), options)
+    load().call(
+        "bespoke_install", (CText * len(paths))(*map(text, paths)), len(paths), text(os.fspath(target)), options
+    )
     return target

@@ -1,39 +1,97 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which engine computes in this process: that of a bundle's GPU target where it finds one, else torch on the processor."""
+"""Decides which engine computes for a bundle. Nothing else does.
+
+An engine is `torch`, in this process, or an engine of the device core, which runs in a process of its own: the one that is compiled
+into the core, or one that comes as a library. On a GPU, torch computes with the engine of the bundle's GPU target.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
 from bespoke.bundle.manifest import Manifest
+from bespoke.bundle.reader import Bundle
 from bespoke.config import settings_from
+from bespoke.core.engine import Engine
+from bespoke.core.finding import find
+from bespoke.core.handle import Place
+from bespoke.core.in_process import InProcess, Torch
+from bespoke.core.own_process import BUILT_IN, OwnProcess
+from bespoke.errors import ConfigError, MissingDependency, shown
 from bespoke.reference.device import GPU_TARGET, no_gpu
 
 if TYPE_CHECKING:
     from bespoke.core.torch_engine import TorchEngine
 
-__all__ = ["engine_of", "require_engine"]
+__all__ = ["TORCH", "engine_for", "engine_name", "provers"]
+
+TORCH = "torch"
 
 
-def engine_of(manifest: Manifest) -> TorchEngine:
-    """A new engine for a bundle. BundleError where it was built for a GPU alone and there is none."""
-    from bespoke.core.torch_engine import TorchEngine
+def engine_for(engine: str | None, bundle: Bundle, place: Place, memory_bytes: int | None) -> Engine:
+    """The engine that computes for an open bundle. It starts and imports nothing before its first call.
 
-    engine = _of_the_gpu(manifest)
+    Raises ConfigError for an engine that the bundle was not compiled for, MissingDependency without a core that runs, BundleError
+    for a bundle that needs a GPU where there is none.
+    """
+    name = engine_name(engine, bundle.manifest)
+    _require_gpu(bundle.manifest)
+    if name == TORCH:
+        return InProcess(place, memory_bytes, partial(_import_torch, bundle))
+    return OwnProcess(place, memory_bytes, name)
+
+
+def engine_name(engine: str | None, manifest: Manifest) -> str:
+    """The engine that computes. None: `BUILT_IN` where the bundle was compiled for it and the core runs, else `torch`."""
+    targets = [target.name for target in manifest.targets]
+    if engine == TORCH or (engine is None and BUILT_IN not in targets):
+        return TORCH
+    if engine is not None and engine not in targets:
+        raise ConfigError(
+            f"engine {shown(engine)}",
+            got=f"a bundle for {', '.join(targets)}",
+            expected="'torch', or a target that the bundle was compiled for",
+            next_step=f"Build it with targets={shown(engine)}, or use the engine 'torch'",
+        )
+    core = find()
+    if core.path is not None:
+        return engine or BUILT_IN
     if engine is None:
-        require_engine(manifest)
-        return TorchEngine()
-    return cast(TorchEngine, engine())
+        return TORCH
+    raise MissingDependency(
+        f"engine '{engine}'", got=core.reason, expected="a core that runs here", next_step=core.next_step
+    )
 
 
-def require_engine(manifest: Manifest) -> None:
-    """The error of `engine_of` when a bundle is opened. Only a bundle that needs a GPU imports torch for it."""
-    if [target.name for target in manifest.targets] == [GPU_TARGET] and _of_the_gpu(manifest) is None:
+def provers(engine: str | None, manifest: Manifest) -> list[str]:
+    """The engines whose numbers are compared with golden vectors: `engine`, or by default each that this machine has."""
+    name = engine_name(engine, manifest)
+    if engine is None and name != TORCH and find_spec("torch"):
+        return [TORCH, name]
+    return [name]
+
+
+def _import_torch(bundle: Bundle) -> Torch:
+    from bespoke.core.torch_engine import TorchEngine
+    from bespoke.reference.machine import threads_of
+    from bespoke.reference.torch_settings import computing
+
+    on_the_gpu = _gpu_engine(bundle.manifest)
+    engine = TorchEngine() if on_the_gpu is None else cast("TorchEngine", on_the_gpu())
+    return Torch(engine, partial(computing, threads_of(bundle)))
+
+
+def _require_gpu(manifest: Manifest) -> None:
+    """Only a bundle that was built for a GPU alone imports torch for this."""
+    if [target.name for target in manifest.targets] == [GPU_TARGET] and _gpu_engine(manifest) is None:
         raise no_gpu()
 
 
-def _of_the_gpu(manifest: Manifest) -> Callable[[], Any] | None:
+def _gpu_engine(manifest: Manifest) -> Callable[[], Any] | None:
+    """Makes the engine of the bundle's GPU target. None: the bundle has none, or this machine has no GPU."""
     options = {record.name: record.options for record in manifest.targets}
     if GPU_TARGET not in options:
         return None

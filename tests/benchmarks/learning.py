@@ -150,7 +150,7 @@ class Subject:
         return len(task.rows) * math.log(len(task.labels)) / sum(int(np.sum(row.mask)) for row in rows)
 
     def opened(self, state: str) -> PersonalModel:
-        return PersonalModel.open(self.bundle_folder, state, runtime="core")
+        return PersonalModel.open(self.bundle_folder, state, engine="executorch")
 
     def judged(self, model: PersonalModel, name: str) -> dict[str, Any]:
         part: Part = getattr(self.data, name)

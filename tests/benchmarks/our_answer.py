@@ -24,13 +24,13 @@ def main(settings: dict[str, Any]) -> None:
 
     phases = Phases()
     turn = 0
-    with PersonalModel.open(settings["bundle"], settings["state"], runtime="core") as model:
+    with PersonalModel.open(settings["bundle"], settings["state"], engine="executorch") as model:
         while phases.enter("turn"):
             turn += 1
-            session = model.session(max_tokens=ANSWER_TOKENS)
-            with session, Footprint(core_of(os.getpid())) as seen:
+            conversation = model.conversation(max_tokens=ANSWER_TOKENS)
+            with conversation, Footprint(core_of(os.getpid())) as seen:
                 began = time.perf_counter()
-                pieces = iter(session.feed(prompt(turn, settings["vocab_size"])))
+                pieces = iter(conversation.feed(prompt(turn, settings["vocab_size"])))
                 next(pieces)
                 first = time.perf_counter()
                 more = sum(piece.token is not None for piece in pieces)

@@ -75,12 +75,14 @@ def trained(bundle: Path, words: list[str], place: Path, seed: int) -> dict[str,
 
     random.Random(seed).shuffle(words)
     unseen, given = [{"text": text} for text in words[::UNSEEN]], [text for n, text in enumerate(words) if n % UNSEEN]
-    with PersonalModel.open(bundle, place / "best", runtime="core") as model:
+    with PersonalModel.open(bundle, place / "best", engine="executorch") as model:
         before = model.evaluate(unseen).loss
         splits = [model.examples.add({"text": text}, id=str(number)).split for number, text in enumerate(given)]
         report = model.train(seed=seed)
         best = model.evaluate(unseen).loss
-    with PersonalModel.open(bundle, place / "last", runtime="core") as model:  # the same run, with nothing held out
+    with PersonalModel.open(
+        bundle, place / "last", engine="executorch"
+    ) as model:  # the same run, with nothing held out
         for number, text in enumerate(given):
             if splits[number] == "train":
                 model.examples.add({"text": text}, id=str(number), use="train")
@@ -95,7 +97,7 @@ def test_of_runs_that_learned_nothing_at_most_one_in_twenty_is_accepted(bundle: 
     """On texts drawn from the model itself, which no model predicts better: at a tiny rate the loss falls or rises by chance."""
     from bespoke import PersonalModel
 
-    with PersonalModel.open(bundle, tmp_path / "pool", runtime="core") as model:
+    with PersonalModel.open(bundle, tmp_path / "pool", engine="executorch") as model:
         drawn = [
             list(model.generate_ids([1], max_tokens=LENGTH - 1, temperature=1.0, seed=seed)) for seed in range(POOL)
         ]
@@ -105,7 +107,7 @@ def test_of_runs_that_learned_nothing_at_most_one_in_twenty_is_accepted(bundle: 
         accepted = better = 0
         for seed in range(LUCKY_SEEDS):
             chance = random.Random(f"{rate} {count} {seed}")
-            with PersonalModel.open(bundle, tmp_path / f"{rate}-{count}-{seed}", runtime="core") as model:
+            with PersonalModel.open(bundle, tmp_path / f"{rate}-{count}-{seed}", engine="executorch") as model:
                 for number, tokens in enumerate(chance.sample(pool, count)):
                     model.examples.add({"tokens": tokens}, id=f"{seed}-{number}")
                 report = model.train(steps=40, seed=seed, learning_rate=rate)

@@ -209,7 +209,7 @@ def between(marks):
     return [[b - a for a, b in zip(one, other)] for one, other in zip(marks, marks[1:])]
 
 bundle, state, steps, tokens, prompt = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
-with PersonalModel.open(bundle, state=state, runtime="core") as model:
+with PersonalModel.open(bundle, state=state, engine="executorch") as model:
     if not len(model.examples):
         model.examples.add({"tokens": [1 + i % 1000 for i in range(128)]}, use="train")
     marks = []

@@ -54,7 +54,7 @@ if sys.argv[3] == "idle":
     except PermissionError:
         pass
 from bespoke import PersonalModel
-with PersonalModel.open(sys.argv[1], sys.argv[2], runtime="torch") as model:
+with PersonalModel.open(sys.argv[1], sys.argv[2], engine="torch") as model:
     model.examples.add({{"tokens": [1 + place % 100 for place in range(60)]}})
     list(model.generate_ids([1, 40, 50], max_tokens=2))
     began = time.perf_counter()

@@ -86,7 +86,7 @@ def test_the_default_lies_between_runs_that_teach_and_runs_that_do_not(
 def trained(bundle: Path, texts: list[str], state: Path, seed: int, asked: dict[str, Any]) -> Any:
     from bespoke import PersonalModel
 
-    with PersonalModel.open(bundle, state, runtime="core") as model:
+    with PersonalModel.open(bundle, state, engine="executorch") as model:
         for text in texts:
             model.examples.add({"text": text})
         return model.train(seed=seed, steps=STEPS, **asked)

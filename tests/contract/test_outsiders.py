@@ -48,21 +48,21 @@ def test_its_scalar_is_in_the_manifest_and_in_no_graph(bundle: Path) -> None:
     assert "option.momentum" in names
 
 
-@pytest.mark.parametrize("runtime", ["torch", "core"])
-def test_they_verify(bundle: Path, runtime: str) -> None:
-    checks = bespoke("verify", bundle, "--runtime", runtime, "--format", "json").ok().json["golden"]
+@pytest.mark.parametrize("engine", ["torch", "executorch"])
+def test_they_verify(bundle: Path, engine: str) -> None:
+    checks = bespoke("verify", bundle, "--engine", engine, "--format", "json").ok().json["golden"]
     done = {(check["method"], check["what"]) for check in checks}
     assert {("momentum_fa", "gradients"), ("momentum_fa", "loss of step 1"), ("simpo", "loss of step 1")} <= done
 
 
-@pytest.mark.parametrize("runtime", ["torch", "core"])
-def test_a_first_loss_that_is_another_is_found(bundle: Path, runtime: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["torch", "executorch"])
+def test_a_first_loss_that_is_another_is_found(bundle: Path, engine: str, tmp_path: Path) -> None:
     """With other tokens in an array of its own, the method has another loss."""
 
     def change(arrays: dict[str, np.ndarray]) -> None:
         arrays["array.rejected_targets"] = np.roll(arrays["array.rejected_targets"], 1)
 
-    refused = bespoke("verify", changed(bundle, tmp_path / "bundle", GOLDEN, tensors(change)), "--runtime", runtime)
+    refused = bespoke("verify", changed(bundle, tmp_path / "bundle", GOLDEN, tensors(change)), "--engine", engine)
     assert "'simpo'" in refused.err
     assert "loss of step 1" in refused.err
     assert refused.code == GoldenMismatch.exit_code
@@ -82,14 +82,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-@pytest.mark.parametrize("runtime", ["torch", "core"])
-def test_golden_arrays_that_could_harm_are_refused(bundle: Path, runtime: str, wrong: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["torch", "executorch"])
+def test_golden_arrays_that_could_harm_are_refused(bundle: Path, engine: str, wrong: str, tmp_path: Path) -> None:
     name, change, said = WRONG[wrong]
 
     def put(arrays: dict[str, np.ndarray]) -> None:
         arrays[f"array.{name}"] = np.ascontiguousarray(change(arrays[f"array.{name}"]))
 
-    refused = bespoke("verify", changed(bundle, tmp_path / "bundle", GOLDEN, tensors(put)), "--runtime", runtime)
+    refused = bespoke("verify", changed(bundle, tmp_path / "bundle", GOLDEN, tensors(put)), "--engine", engine)
     assert f"array.{name}" in refused.err
     assert said in refused.err
     assert refused.code == BundleError.exit_code
@@ -97,7 +97,7 @@ def test_golden_arrays_that_could_harm_are_refused(bundle: Path, runtime: str, w
 
 def test_examples_that_hold_no_arrays_are_refused_and_nothing_is_lost(bundle: Path, tmp_path: Path) -> None:
     said = r"Array 'rejected_tokens' of method 'simpo'.*rows without it.*int64 \[2, 16\]"
-    with PersonalModel.open(bundle, tmp_path / "state", runtime="core") as model:
+    with PersonalModel.open(bundle, tmp_path / "state", engine="executorch") as model:
         add_numbers(model)
         with pytest.raises(DataError, match=said):
             model.train(steps=2, method="simpo")
@@ -107,7 +107,7 @@ def test_examples_that_hold_no_arrays_are_refused_and_nothing_is_lost(bundle: Pa
 
 
 def test_the_core_and_the_reference_train_it_alike(bundle: Path, tmp_path: Path) -> None:
-    with PersonalModel.open(bundle, tmp_path / "state", runtime="core") as model:
+    with PersonalModel.open(bundle, tmp_path / "state", engine="executorch") as model:
         add_numbers(model)
         losses = model.train(steps=4).losses
     np.testing.assert_allclose(losses, trained_alike(bundle, tmp_path / "state").losses, rtol=1e-5)

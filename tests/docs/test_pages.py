@@ -76,8 +76,8 @@ def test_the_core_is_used_as_its_page_says(stories: Path, tmp_path: Path) -> Non
     printed = run_page(REPOSITORY / "docs" / "how_to" / "use_the_device_core.md", tmp_path)
     from bespoke.core import find
 
-    runtime = "core" if find().path else "torch"
-    assert printed[-1].startswith(f"{runtime}\n{runtime} ")
+    engine, runtime = ("executorch", "core") if find().path else ("torch", "torch")
+    assert printed[-1].startswith(f"{engine}\n{runtime} ")
 
 
 def test_a_bundle_is_signed_and_pinned_as_its_page_says(stories: Path, tmp_path: Path) -> None:

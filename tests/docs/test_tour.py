@@ -13,7 +13,13 @@ from tools.check_layers import LAYERS, imports_of, source_files
 from tests.conftest import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "explanation" / "tour.md"
-WALKS = ("From `train`", "From `reference.train`", "From `build`")
+WALKS = (
+    "From `train` to the line that starts",
+    "From `train` to the line that computes",
+    "From `reference.train`",
+    "From `build`",
+)
+FROM_TRAIN = WALKS[:2]
 MOST_IMPORTS = 3
 
 
@@ -35,6 +41,19 @@ def test_each_file_of_a_walk_imports_the_next(begin: str) -> None:
         imports = {each.target for each in imports_of(names[one], one, REPOSITORY, modules)}
         assert names[other] in imports, f"{one.name} does not import {names[other]}"
     assert quoted in {line.strip() for line in files[-1].read_text(encoding="utf-8").splitlines()}
+
+
+@pytest.mark.parametrize("begin", FROM_TRAIN)
+def test_the_code_of_a_step_is_at_most_three_imports_from_personal_model(begin: str) -> None:
+    files, _ = walk(begin)
+    assert files[0] == REPOSITORY / "sdk" / "bespoke" / "personal_model.py"
+    assert len(files) - 1 <= MOST_IMPORTS
+
+
+def test_the_walks_fit_on_one_screen() -> None:
+    sections = [part for part in PAGE.read_text(encoding="utf-8").split("\n## ") if part.startswith("From `train`")]
+    assert len(sections) == len(FROM_TRAIN)
+    assert sum(len(section.splitlines()) for section in sections) <= 50
 
 
 def test_the_packages_stand_in_the_order_of_the_layers() -> None:

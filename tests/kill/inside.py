@@ -40,10 +40,10 @@ class Look:
 
 
 class Kills:
-    """A lab of one bundle and one runtime, in a folder of its own. A context manager."""
+    """A lab of one bundle and one engine, in a folder of its own. A context manager."""
 
-    def __init__(self, bundle: Path, runtime: str, faults: Path, place: Path) -> None:
-        self.bundle, self.runtime, self.place = bundle, runtime, place
+    def __init__(self, bundle: Path, engine: str, faults: Path, place: Path) -> None:
+        self.bundle, self.engine, self.place = bundle, engine, place
         shared = place / "faults"
         shared.touch()
         os.truncate(shared, 2 << 20)
@@ -81,7 +81,7 @@ class Kills:
         """A verb in a process of its own, killed at call `hit`."""
         assert self._lab.stdin is not None
         assert self._lab.stdout is not None
-        asked = {"verb": verb, "state": str(self._work / "state"), "beside": str(self._work), "runtime": self.runtime}
+        asked = {"verb": verb, "state": str(self._work / "state"), "beside": str(self._work), "engine": self.engine}
         self._lab.stdin.write(json.dumps({**asked, "hit": hit, "mode": mode}) + "\n")
         self._lab.stdin.flush()
         done: dict[str, Any] = json.loads(self._lab.stdout.readline())

@@ -3,7 +3,7 @@
 
     python -m tests.kill.verbs_lab BUNDLE
 
-Reads a JSON object a line, {"verb", "state", "beside", "runtime", "hit", "mode"}, and answers with {"killed", "error", "log"}:
+Reads a JSON object a line, {"verb", "state", "beside", "engine", "hit", "mode"}, and answers with {"killed", "error", "log"}:
 whether the process died of its kill, an error that it ended with, and the calls that changed a file. Knows the verbs of
 PersonalModel and nothing of how a state is kept.
 """
@@ -69,7 +69,7 @@ def do(bundle: Path, asked: dict[str, Any]) -> dict[str, Any]:
         os.close(reading)
         try:
             faults().faults_arm(asked["hit"], asked["mode"], 0)
-            with PersonalModel.open(bundle, asked["state"], runtime=asked["runtime"]) as model:
+            with PersonalModel.open(bundle, asked["state"], engine=asked["engine"]) as model:
                 VERBS[asked["verb"]](model, Path(asked["beside"]))
         except BaseException as error:
             os.write(writing, f"{type(error).__name__}: {error}".encode()[:2000])
@@ -92,7 +92,7 @@ def do(bundle: Path, asked: dict[str, Any]) -> dict[str, Any]:
 def main(bundle: Path) -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     place = tempfile.mkdtemp()
-    with PersonalModel.open(bundle, Path(place) / "state", runtime="torch") as model:
+    with PersonalModel.open(bundle, Path(place) / "state", engine="torch") as model:
         add_numbers(model, 4)
         model.train(1, method="mesp")  # imports what a verb needs, once for all of them
     shutil.rmtree(place)

@@ -123,8 +123,8 @@ def what_python_does(bundle: Path, out: Path) -> None:
         for number, note in enumerate(NOTES):
             model.examples.add({"text": note}, id=f"note-{number}", use="train")
         report = model.train()
-        with model.session(max_tokens=20) as session:
-            turns = ["".join(piece.text for piece in session.feed(text)) for text in ("Once upon", " Then Tom")]
+        with model.conversation(max_tokens=20) as conversation:
+            turns = ["".join(piece.text for piece in conversation.feed(text)) for text in ("Once upon", " Then Tom")]
     found = {
         "losses": report.losses,
         "accepted": report.accepted,

@@ -134,7 +134,7 @@ class States:
     def __init__(self, bundle: Path, place: Path, method: str) -> None:
         self.bundle = bundle
         self.filled = place / f"filled-{method}"
-        with PersonalModel.open(bundle, self.filled, runtime="core") as model:
+        with PersonalModel.open(bundle, self.filled, engine="executorch") as model:
             add_numbers(model)
             assert model.train(seconds=1e-9, method=method).total_steps == 0
 

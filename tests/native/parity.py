@@ -41,7 +41,7 @@ def examples(model: PersonalModel, count: int = 4) -> None:
 
 def trained(bundle: Path, state: Path, method: str, seed: int, steps: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Losses of so many steps of the core, and the adapter after them, which the gate accepts: it has seen what it is judged on."""
-    with PersonalModel.open(bundle, state, runtime="core") as model:
+    with PersonalModel.open(bundle, state, engine="executorch") as model:
         examples(model)
         report = model.train(steps, method=method, seed=seed)
     assert (report.runtime, report.steps, report.accepted) == ("core", steps, True)
@@ -57,7 +57,7 @@ def farthest(got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray]) -> f
 def compare(
     bundle: Path, place: Path, update: str, methods: tuple[str, ...], *, seeds: int = 1, steps: int = FEW
 ) -> None:
-    with PersonalModel.open(bundle, place / "verified", runtime="core") as model:
+    with PersonalModel.open(bundle, place / "verified", engine="executorch") as model:
         assert model._child.verify()["golden"]
     for method in methods:
         worst_loss = worst_adapter = 0.0
@@ -78,7 +78,7 @@ def compare(
 def replay(bundle: Path, place: Path, steps: int = FEW) -> None:
     """A journal of the core, replayed by the core and by the reference: both make the adapter that the run made."""
     state = place / "written"
-    with PersonalModel.open(bundle, state, runtime="core") as model:
+    with PersonalModel.open(bundle, state, engine="executorch") as model:
         length = max(model._bundle.manifest.sequence_lengths) + 1
         model.examples.add(
             {"tokens": [5] * length, "mask": [1] * length}
@@ -91,7 +91,7 @@ def replay(bundle: Path, place: Path, steps: int = FEW) -> None:
         database.execute("UPDATE runs SET ended_because = NULL, ended_at = NULL")
         database.execute("DELETE FROM versions")
     database.close()
-    with PersonalModel.open(bundle, state, runtime="core") as model:
+    with PersonalModel.open(bundle, state, engine="executorch") as model:
         report = model.train(method="mezo")
     assert (report.steps, report.accepted, report.stopped_because) == (0, True, "finished")
     apart, from_run = farthest(accepted(state), wanted), farthest(accepted(state), made)

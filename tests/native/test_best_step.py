@@ -56,7 +56,7 @@ def begun(
 ) -> Begun:
     place = tmp_path_factory.mktemp(request.param)
     core = Core(native_build / "bespoke-core", tiny_core_bundle)
-    with PersonalModel.open(tiny_core_bundle, place / "begun", runtime="core") as model:
+    with PersonalModel.open(tiny_core_bundle, place / "begun", engine="executorch") as model:
         add_examples(model)
         assert model.train(STEPS, seconds=1e-9, method=request.param).total_steps == 0
     shutil.copytree(place / "begun", place / "whole")

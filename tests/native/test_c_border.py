@@ -58,7 +58,7 @@ def test_the_core_checks_the_signature_by_a_key_in_pem(
     monkeypatch.setenv(finding.OVERRIDE, str(native_build / "bespoke-core"))
     key = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(known_by["KEY"]))
     pem = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    with PersonalModel.open(bundle, state, public_key=pem, require_authenticated=True, runtime="core") as model:
+    with PersonalModel.open(bundle, state, public_key=pem, require_authenticated=True, engine="executorch") as model:
         assert model.authenticated == "signature"
         assert model.evaluate(split="train").runtime == "core"
 

@@ -57,7 +57,7 @@ def opened(bundle: Path, tmp_path: Path) -> Iterator[Any]:
     models: list[PersonalModel] = []
 
     def open_state(name: str) -> PersonalModel:
-        models.append(PersonalModel.open(bundle, tmp_path / name, runtime="core"))
+        models.append(PersonalModel.open(bundle, tmp_path / name, engine="executorch"))
         return models[-1]
 
     yield open_state

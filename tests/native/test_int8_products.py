@@ -16,7 +16,7 @@ from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.bundle.reader import open_bundle
 from bespoke.core import finding
 from bespoke.core.handle import Place
-from bespoke.core.runtime import CoreRuntime
+from bespoke.core.own_process import OwnProcess
 from bespoke.errors import DiskFull, Unavailable
 from tests.support.bundles import made_once
 from tests.support.checks import record_check
@@ -57,7 +57,7 @@ def texts(data_folder: Path) -> list[str]:
 
 def trained(bundle: Path, state: Path, method: str, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Losses, and g of each query of each step."""
-    with PersonalModel.open(bundle, state=state, runtime="core") as model:
+    with PersonalModel.open(bundle, state=state, engine="executorch") as model:
         for text in words:
             model.examples.add({"text": text}, use="train")
         losses = model.train(steps=STEPS, method=method).losses
@@ -68,7 +68,7 @@ def trained(bundle: Path, state: Path, method: str, words: Sequence[str]) -> tup
 ANSWER = f"""
 import sys
 from bespoke import PersonalModel
-with PersonalModel.open(sys.argv[1], state=sys.argv[2], runtime="core") as model:
+with PersonalModel.open(sys.argv[1], state=sys.argv[2], engine="executorch") as model:
     print("".join(model.generate({PROMPT!r}, max_tokens={TOKENS})))
 """
 
@@ -79,7 +79,7 @@ def answer_of_a_process(bundle: Path, state: Path) -> str:
 
 
 def answer(bundle: Path, state: Path) -> str:
-    with PersonalModel.open(bundle, state=state, runtime="core") as model:
+    with PersonalModel.open(bundle, state=state, engine="executorch") as model:
         return "".join(model.generate(PROMPT, max_tokens=TOKENS))
 
 
@@ -109,7 +109,7 @@ def test_the_core_trains_as_with_exact_products(
 
 def test_golden_vectors_hold(bundles: dict[str, Path], tmp_path: Path) -> None:
     with open_bundle(bundles["int8"]) as opened:
-        core = CoreRuntime(Place(bundles["int8"], tmp_path / "state", opened.manifest_sha256), None)
+        core = OwnProcess(Place(bundles["int8"], tmp_path / "state", opened.manifest_sha256), None)
     assert {check["method"] for check in core.verify()["checks"]} >= {*METHODS, "generation"}
 
 
@@ -145,7 +145,7 @@ def test_a_damaged_file_is_packed_again(damage: str, bundles: dict[str, Path], t
 
 
 def test_a_second_process_has_files_of_its_own(bundles: dict[str, Path], tmp_path: Path) -> None:
-    with PersonalModel.open(bundles["int8"], state=tmp_path, runtime="core") as model:
+    with PersonalModel.open(bundles["int8"], state=tmp_path, engine="executorch") as model:
         expected = "".join(model.generate(PROMPT, max_tokens=TOKENS))
         assert answer_of_a_process(bundles["int8"], tmp_path) == expected
     names = sorted(packed(tmp_path))
@@ -174,7 +174,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_is_an_error_and_a_later_call_finds_room(bundles: dict[str, Path], small_disk: Path) -> None:
     """Where a page of a mapped file has no room, a write to it would end the process."""
     ballast = small_disk / "ballast"
-    with PersonalModel.open(bundles["int8"], state=small_disk / "state", runtime="core") as model:
+    with PersonalModel.open(bundles["int8"], state=small_disk / "state", engine="executorch") as model:
         ballast.write_bytes(bytes(400 * 1024))
         with pytest.raises(
             DiskFull, match=r"no room for 1 MB of packed weights in .*packed.*No space left.*Free some space"

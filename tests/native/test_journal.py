@@ -47,11 +47,11 @@ def test_calls_shorter_than_a_slot_write_slots_and_resume_with_few_rows(
         slots = []
         for number, count in enumerate(steps):
             if number == 0:
-                with PersonalModel.open(tiny_core_bundle, state, runtime="core") as model:
+                with PersonalModel.open(tiny_core_bundle, state, engine="executorch") as model:
                     add_numbers(model)
                     begun = model.train(calls * each + 1, seconds=1e-9, method="mezo", commit_seconds=30.0)
                     assert begun.steps == 0
-            with PersonalModel.open(tiny_core_bundle, state, runtime="core") as model:
+            with PersonalModel.open(tiny_core_bundle, state, engine="executorch") as model:
                 report = model.train(count)
             assert (report.steps, report.stopped_because) == (count, "steps_done")
             losses += report.losses

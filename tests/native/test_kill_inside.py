@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.xdist_group("core"), pytest.mark.slow]
 def kills(native_build: Path, tiny_core_bundle: Path, faults: Path) -> Iterator[Kills]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(finding.OVERRIDE, str(native_build / "bespoke-core"))
-        with new_place() as place, Kills(tiny_core_bundle, "core", faults, place) as lab:
+        with new_place() as place, Kills(tiny_core_bundle, "executorch", faults, place) as lab:
             yield lab
 
 

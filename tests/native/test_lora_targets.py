@@ -67,8 +67,8 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_both_runtimes_prove_such_a_bundle_for_every_method(folder: Path, tmp_path: Path) -> None:
     with open_bundle(folder / "bundle") as bundle:
         expected = verify_bundle(bundle)
-    with PersonalModel.open(folder / "bundle", tmp_path, runtime="core") as model:
-        report = model._child.verify()
+    with PersonalModel.open(folder / "bundle", tmp_path, engine="executorch") as model:
+        report = model._engine.verify()  # type: ignore[attr-defined]
     assert report["golden"]
     assert [(c["what"], c["method"], c["compared"]) for c in report["checks"]] == [
         (c.what, c.method, c.compared) for c in expected.checks
@@ -84,7 +84,7 @@ def test_both_runtimes_train_the_same_adapter(llama: Path, tmp_path: Path) -> No
 
 
 def test_a_trained_adapter_gives_the_same_loss_in_peft_and_comes_back(folder: Path, tmp_path: Path) -> None:
-    with PersonalModel.open(folder / "bundle", tmp_path / "state", runtime="core") as model:
+    with PersonalModel.open(folder / "bundle", tmp_path / "state", engine="executorch") as model:
         examples(model)
         before = model.evaluate(ASKED).loss
         assert model.train(5, method="mesp").accepted

@@ -45,7 +45,7 @@ def edited(source: Path, target: Path, edit: Edit) -> Path:
 
 def refused(bundle: Path, state: Path, side: str, **settings: Any) -> BespokeError:
     """What training says."""
-    with PersonalModel.open(bundle, state, runtime="core") as model:
+    with PersonalModel.open(bundle, state, engine="executorch") as model:
         add_numbers(model)  # those that are there already change nothing
         if side == "core":
             with pytest.raises(BespokeError) as caught:
@@ -157,7 +157,7 @@ def change(state: Path, statement: str) -> None:
 
 def begun(bundle: Path, state: Path) -> None:
     """With an unfinished run, which the next call goes on with."""
-    with PersonalModel.open(bundle, state, runtime="core") as model:
+    with PersonalModel.open(bundle, state, engine="executorch") as model:
         add_numbers(model)
         done: list[int] = []
         report = model.train(

@@ -65,8 +65,8 @@ def test_both_runtimes_prove_such_a_bundle_for_every_method(folder: Path, tmp_pa
     with open_bundle(folder / "bundle") as bundle:
         assert bundle.manifest.lora.train == "B"
         expected = verify_bundle(bundle)
-    with PersonalModel.open(folder / "bundle", tmp_path, runtime="core") as model:
-        report = model._child.verify()
+    with PersonalModel.open(folder / "bundle", tmp_path, engine="executorch") as model:
+        report = model._engine.verify()  # type: ignore[attr-defined]
     assert [(c["what"], c["method"], c["compared"]) for c in report["checks"]] == [
         (c.what, c.method, c.compared) for c in expected.checks
     ]
@@ -76,7 +76,7 @@ def test_both_runtimes_prove_such_a_bundle_for_every_method(folder: Path, tmp_pa
     assert all(check["worst"] < 1 for check in report["checks"])
 
 
-def test_both_runtimes_train_the_same_b(folder: Path, tmp_path: Path) -> None:
+def test_both_engines_train_the_same_b(folder: Path, tmp_path: Path) -> None:
     compare(folder / "bundle", tmp_path, "adamw", EXACT)
     replay(folder / "bundle", tmp_path)
 
@@ -84,16 +84,16 @@ def test_both_runtimes_train_the_same_b(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", [name for name in METHODS if name not in EXACT])
 def test_both_engines_take_the_same_steps_by_forward_passes_alone(method: str, folder: Path, tmp_path: Path) -> None:
     losses = {}
-    for runtime in ("core", "torch"):
-        with PersonalModel.open(folder / "bundle", tmp_path / runtime, runtime=runtime) as model:
+    for engine in ("executorch", "torch"):
+        with PersonalModel.open(folder / "bundle", tmp_path / engine, engine=engine) as model:
             examples(model)
-            losses[runtime] = model.train(4, method=method, seed=3).losses
-    assert losses["core"] == pytest.approx(losses["torch"], rel=1e-4)
-    assert len(set(losses["core"])) == 4
+            losses[engine] = model.train(4, method=method, seed=3).losses
+    assert losses["executorch"] == pytest.approx(losses["torch"], rel=1e-4)
+    assert len(set(losses["executorch"])) == 4
 
 
 def test_a_state_holds_b_alone_and_an_exported_adapter_both(folder: Path, tmp_path: Path) -> None:
-    with PersonalModel.open(folder / "bundle", tmp_path / "state", runtime="core") as model:
+    with PersonalModel.open(folder / "bundle", tmp_path / "state", engine="executorch") as model:
         examples(model)
         before = model.evaluate(ASKED).loss
         report = model.train(5, method="mesp")
@@ -108,9 +108,9 @@ def test_a_state_holds_b_alone_and_an_exported_adapter_both(folder: Path, tmp_pa
     comes_back_and_is_the_same_in_peft(folder, adapter, ours, tmp_path)
 
 
-@pytest.mark.parametrize("runtime", ["core", "torch"])
+@pytest.mark.parametrize("engine", ["executorch", "torch"])
 def test_an_adapter_whose_update_trails_is_exported_with_the_last_update(
-    runtime: Any, folder: Path, tmp_path: Path
+    engine: str, folder: Path, tmp_path: Path
 ) -> None:
     """The state's own B is that of the run's start."""
     place = tmp_path / "trailing"
@@ -119,7 +119,7 @@ def test_an_adapter_whose_update_trails_is_exported_with_the_last_update(
     methods = {"prge": {"queries": 2, "learning_rate": 1e-3, "dual_forwarding": True}}
     training = Training(sequence_lengths=(12,), batch_size=2, steps=6, seed=1)
     bundle = bundle_of(folder / "model", place / "bundle", methods, training, Lora(rank=3, alpha=6.0, train="B"))
-    with PersonalModel.open(bundle, tmp_path / "state", runtime=runtime) as model:
+    with PersonalModel.open(bundle, tmp_path / "state", engine=engine) as model:
         model.examples.add({"tokens": [5] * 13, "mask": [1] * 13})  # it gets better everywhere: no luck to the gate
         report = model.train(6, seed=3)
         assert report.accepted, report.why_refused
@@ -236,5 +236,5 @@ def test_a_plan_that_reads_an_a_of_another_shape_is_refused(folder: Path, tmp_pa
     bundle = changed(folder / "bundle", tmp_path / "b", "adapter/initial.safetensors", change)
     with open_bundle(bundle) as opened, pytest.raises(BundleError):
         verify_bundle(opened)
-    with PersonalModel.open(bundle, tmp_path / "state", runtime="core") as model, pytest.raises(BundleError):
-        model._child.verify()
+    with PersonalModel.open(bundle, tmp_path / "state", engine="executorch") as model, pytest.raises(BundleError):
+        model._engine.verify()  # type: ignore[attr-defined]

@@ -40,7 +40,7 @@ def built_core(native_build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def opened(tiny_core_bundle: Path, tmp_path: Path) -> Iterator[Open]:
-    """`opened("alice", runtime="core")`: a state with 12 examples; the same name opens the same state again."""
+    """`opened("alice", engine="executorch")`: a state with 12 examples; the same name opens the same state again."""
     with ExitStack() as stack:
 
         def open_state(name: str = "alice", count: int = 12, **options: Any) -> PersonalModel:
@@ -85,7 +85,7 @@ def test_it_judges_by_a_general_set_and_never_trains_on_it(tiny_core_bundle: Pat
         {"tokens": [45 - (number + place) % 6 for place in range(9)], "mask": [0] + [1] * 8} for number in range(6)
     ]
     bundle = with_general(tiny_core_bundle, tmp_path / "bundle", [], general)
-    with PersonalModel.open(bundle, tmp_path / "state", runtime="core") as model:
+    with PersonalModel.open(bundle, tmp_path / "state", engine="executorch") as model:
         with pytest.raises(DataError, match="no example of the user to train on, and no general text"):
             model.train(1)
         add_numbers(model, 12)
@@ -136,14 +136,14 @@ def test_the_report_has_memory_columns_seconds_and_stages(opened: Open) -> None:
     json.dumps(report.as_dict())
 
 
-@pytest.mark.parametrize("first", few_of(("core", "torch"), ("core",)))
-def test_a_run_begun_on_one_runtime_goes_on_on_the_other(opened: Open, first: str) -> None:
+@pytest.mark.parametrize("first", few_of(("executorch", "torch"), ("executorch",)))
+def test_a_run_begun_on_one_engine_goes_on_on_the_other(opened: Open, first: str) -> None:
     whole = opened("whole").train()
-    model = opened("mixed", runtime=first)
+    model = opened("mixed", engine=first)
     before = model.train(stop=lambda: True)
     part = model.train(5)
     model.close()
-    rest = opened("mixed", runtime="torch" if first == "core" else "core").train()
+    rest = opened("mixed", engine="torch" if first == "executorch" else "executorch").train()
     assert (rest.run, rest.total_steps, rest.stopped_because) == (part.run, STEPS, "finished")
     assert (part.steps, part.stopped_because) == (5, "steps_done")
     assert before.losses + part.losses + rest.losses == pytest.approx(whole.losses, abs=1e-5)
@@ -160,9 +160,9 @@ def test_a_stopped_run_goes_on_where_it_stopped(opened: Open) -> None:
     assert part.losses + rest.losses[: STEPS - part.steps] == pytest.approx(whole.losses, abs=1e-6)
 
 
-@pytest.mark.parametrize("runtime", few_of(("core", "torch"), ("core",)))
-def test_a_run_that_was_stopped_is_not_judged_yet(opened: Open, runtime: str) -> None:
-    model = opened(runtime=runtime)
+@pytest.mark.parametrize("engine", few_of(("executorch", "torch"), ("executorch",)))
+def test_a_run_that_was_stopped_is_not_judged_yet(opened: Open, engine: str) -> None:
+    model = opened(engine=engine)
     report = model.train(stop=lambda: True)
     assert (report.accepted, report.judged) == (None, False)
     assert "\naccepted         not judged yet" in str(report)
@@ -223,18 +223,18 @@ def test_a_pace_slows_the_core_down(opened: Open) -> None:
         model.set_pace(0)
 
 
-# ---- which runtime -----------------------------------------------------------------------------------------------------------
+# ---- which engine ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_core_is_chosen_where_it_is_there(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert opened().runtime == "core"
-    assert opened(runtime="torch").runtime == "torch"
+    assert opened().engine == "executorch"
+    assert opened(engine="torch").engine == "torch"
     with pytest.raises(ConfigError, match="'gpu'"):
-        opened(runtime="gpu")
+        opened(engine="gpu")
     monkeypatch.setenv(finding.OVERRIDE, "/nonexistent")
-    for runtime in ("core", "torch"):
+    for engine in ("executorch", "torch"):
         with pytest.raises(MissingDependency, match="no file"):
-            opened(runtime=runtime)
+            opened(engine=engine)
 
 
 def test_training_on_the_core_imports_no_torch(opened: Open, tiny_core_bundle: Path, tmp_path: Path) -> None:
@@ -272,9 +272,9 @@ print(*sorted({{"torch", "transformers", "executorch"}} & set(sys.modules)))
 )
 def test_what_is_refused_is_refused_by_both_in_the_same_words(opened: Open, wrong: dict[str, Any]) -> None:
     errors = []
-    for runtime in ("core", "torch"):
+    for engine in ("executorch", "torch"):
         with pytest.raises(BespokeError) as raised:
-            opened(runtime, runtime=runtime).train(**wrong)
+            opened(engine, engine=engine).train(**wrong)
         errors.append(raised.value)
     assert type(errors[0]) is type(errors[1]) is ConfigError
     assert errors[0].subject.split()[0] == errors[1].subject.split()[0]
@@ -349,20 +349,20 @@ def test_the_command_line_says_what_ran(opened: Open, tiny_core_bundle: Path, tm
     assert "forward" in text
     assert "on core" in (tmp_path / "p.svg").read_text()
     assert bespoke("evaluate", *asked, "--format", "json").ok().json["runtime"] == "core"
-    report = bespoke("train", *asked, "--runtime", "torch", "--format", "json").ok().json
+    report = bespoke("train", *asked, "--engine", "torch", "--format", "json").ok().json
     assert (report["runtime"], report["steps"]) == ("torch", STEPS)
     (tmp_path / "x.jsonl").write_text(json.dumps(numbers(50)) + "\n")
     given = (
-        bespoke("evaluate", *asked, "--runtime", "core", "--examples", tmp_path / "x.jsonl", "--format", "json")
+        bespoke("evaluate", *asked, "--engine", "executorch", "--examples", tmp_path / "x.jsonl", "--format", "json")
         .ok()
         .json
     )
     assert (given["runtime"], given["examples"]) == ("core", 1)
 
 
-def test_verify_compares_both_runtimes_with_the_golden_vectors(tiny_core_bundle: Path) -> None:
+def test_verify_compares_both_engines_with_the_golden_vectors(tiny_core_bundle: Path) -> None:
     both = bespoke("verify", tiny_core_bundle, "--format", "json").ok().json["golden"]
-    core = bespoke("verify", tiny_core_bundle, "--runtime", "core", "--format", "json").ok().json["golden"]
+    core = bespoke("verify", tiny_core_bundle, "--engine", "executorch", "--format", "json").ok().json["golden"]
     assert {check["runtime"] for check in both} == {"torch", "core"}
     assert {check["runtime"] for check in core} == {"core"}
     known = [(c["what"], c["method"], c["sequence_length"], c["compared"]) for c in both if c["runtime"] == "torch"]

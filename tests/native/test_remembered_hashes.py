@@ -19,7 +19,7 @@ from bespoke.bundle.reader import open_bundle
 from bespoke.core import finding
 from bespoke.errors import BundleError
 from tests.native.core_lab import tiny_core_bundle
-from tests.native.runtimes import runtime
+from tests.native.own_process import own_process
 from tests.support.reading import read_state
 from tests.unit.personal_model.tiny import add_numbers
 
@@ -53,7 +53,7 @@ def bundle(copies: Iterator[Path]) -> Path:
 
 @pytest.fixture
 def state(bundle: Path, tmp_path: Path) -> Path:
-    with PersonalModel.open(bundle, tmp_path / "alice", runtime="torch") as model:
+    with PersonalModel.open(bundle, tmp_path / "alice", engine="torch") as model:
         add_numbers(model)
     return tmp_path / "alice"
 
@@ -72,7 +72,7 @@ def lines_of(file: Path) -> list[str]:
 
 
 def test_hashes_are_remembered_and_believed_until_verify_is_asked(bundle: Path, state: Path) -> None:
-    core = runtime(bundle, state)
+    core = own_process(bundle, state)
     loss = core.evaluate("train").loss
     lines = lines_of(state / "hashes")
     with open_bundle(bundle) as opened:
@@ -91,7 +91,7 @@ def test_hashes_are_remembered_and_believed_until_verify_is_asked(bundle: Path, 
 
 
 def test_a_file_that_changed_is_hashed_again(bundle: Path, state: Path) -> None:
-    core = runtime(bundle, state)
+    core = own_process(bundle, state)
     core.evaluate("train")
     with open_bundle(bundle) as opened:
         path = bundle / opened.manifest.weights[0].file
@@ -105,7 +105,7 @@ def test_a_file_that_changed_is_hashed_again(bundle: Path, state: Path) -> None:
 
 def test_verify_hashes_everything(bundle: Path, state: Path) -> None:
     """Also what is remembered: a wrong memory neither helps nor hurts it as far as files go."""
-    core = runtime(bundle, state)
+    core = own_process(bundle, state)
     core.evaluate("train")
     with open_bundle(bundle) as opened:
         path = bundle / opened.manifest.weights[0].file
@@ -129,7 +129,7 @@ def test_verify_hashes_everything(bundle: Path, state: Path) -> None:
     [lambda text: "", lambda text: text[:-40], lambda text: text.replace(" 1 ", " 2 ", 1), lambda text: "x" * 999],
 )
 def test_a_damaged_memory_is_none_and_is_written_again(bundle: Path, state: Path, change: Callable[[str], str]) -> None:
-    core = runtime(bundle, state)
+    core = own_process(bundle, state)
     loss = core.evaluate("train").loss
     text = (state / "hashes").read_text()
     (state / "hashes").write_text(change(text))
@@ -140,19 +140,19 @@ def test_a_damaged_memory_is_none_and_is_written_again(bundle: Path, state: Path
 def test_a_link_in_its_place_is_not_followed(bundle: Path, state: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("years of work")
     (state / "hashes").symlink_to(tmp_path / "mine")
-    runtime(bundle, state).evaluate("train")
+    own_process(bundle, state).evaluate("train")
     assert (tmp_path / "mine").read_text() == "years of work"
 
 
 @pytest.mark.slow
 def test_two_processes_may_write_it(bundle: Path, state: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from tests.native.runtimes import runtime; "
-        "print(runtime(Path(sys.argv[1]), Path(sys.argv[2])).evaluate('train').loss)"
+        "import sys; from pathlib import Path; from tests.native.own_process import own_process; "
+        "print(own_process(Path(sys.argv[1]), Path(sys.argv[2])).evaluate('train').loss)"
     )
     command = [sys.executable, "-c", program, str(bundle), str(state)]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     losses = {process.communicate(timeout=300)[0] for process in both}
     assert len(losses) == 1
-    assert float(losses.pop()) == runtime(bundle, state).evaluate("train").loss
+    assert float(losses.pop()) == own_process(bundle, state).evaluate("train").loss
     lines_of(state / "hashes")

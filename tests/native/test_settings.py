@@ -54,11 +54,11 @@ def rows(state: Path, table: str) -> int:
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["new run", "unfinished run"])
-@pytest.mark.parametrize("runtime", ["torch", "core"])
-def test_numbers_that_cannot_be_are_refused_in_one_way_on_every_runtime(
-    tiny_core_bundle: Path, tmp_path: Path, runtime: str, begun: bool
+@pytest.mark.parametrize("engine", ["torch", "executorch"])
+def test_numbers_that_cannot_be_are_refused_in_one_way_on_every_engine(
+    tiny_core_bundle: Path, tmp_path: Path, engine: str, begun: bool
 ) -> None:
-    with PersonalModel.open(tiny_core_bundle, tmp_path / "state", runtime=runtime) as model:  # type: ignore[arg-type]
+    with PersonalModel.open(tiny_core_bundle, tmp_path / "state", engine=engine) as model:
         add_numbers(model, 3)
         if begun:
             model.train(stop=lambda: True)
@@ -119,13 +119,14 @@ def test_the_command_line_checks_settings_before_it_adds_examples(
     (tmp_path / "some.jsonl").write_text("".join(json.dumps(numbers(index)) + "\n" for index in range(3)))
     command = ("train", tiny_core_bundle, "--examples", tmp_path / "some.jsonl", *flags)
     answers = {
-        runtime: bespoke(*command, "--state", tmp_path / runtime, "--runtime", runtime) for runtime in ("torch", "core")
+        engine: bespoke(*command, "--state", tmp_path / engine, "--engine", engine)
+        for engine in ("torch", "executorch")
     }
-    assert answers["torch"] == answers["core"]
-    assert answers["core"].code == 2
-    assert flags[0].strip("-").replace("-", "_") in answers["core"].err or flags[0] in answers["core"].err
-    for runtime in answers:
-        assert rows(tmp_path / runtime, "examples") == 0
+    assert answers["torch"] == answers["executorch"]
+    assert answers["executorch"].code == 2
+    assert flags[0].strip("-").replace("-", "_") in answers["executorch"].err or flags[0] in answers["executorch"].err
+    for engine in answers:
+        assert rows(tmp_path / engine, "examples") == 0
 
 
 def test_another_setting_for_an_unfinished_run_is_refused_before_examples_are_added(

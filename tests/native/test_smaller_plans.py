@@ -159,12 +159,12 @@ def test_answers_and_evaluations_are_the_same_within_any_limit(opened: Open, bud
 
 
 def test_a_conversation_goes_on_when_the_limit_is_lowered(opened: Open, budgets: list[int]) -> None:
-    model = opened(memory_mb=budgets[0] / 1e6, runtime="torch")
-    with model.session(max_tokens=24) as session:
-        whole = "".join(piece.text for piece in session.feed("Once upon a time there was a small dog"))
-    with model.session(max_tokens=24) as session:
+    model = opened(memory_mb=budgets[0] / 1e6, engine="torch")
+    with model.conversation(max_tokens=24) as conversation:
+        whole = "".join(piece.text for piece in conversation.feed("Once upon a time there was a small dog"))
+    with model.conversation(max_tokens=24) as conversation:
         said = []
-        for piece in session.feed("Once upon a time there was a small dog"):
+        for piece in conversation.feed("Once upon a time there was a small dog"):
             said.append(piece.text)
             model.set_limit((budgets[2] if len(said) % 2 else budgets[0]) / 1e6)
     assert "".join(said) == whole
@@ -172,7 +172,7 @@ def test_a_conversation_goes_on_when_the_limit_is_lowered(opened: Open, budgets:
 
 def test_torch_takes_the_plans_that_the_limit_leaves_too(opened: Open, budgets: list[int]) -> None:
     """There it counts what training adds to the process, whose own memory rises and falls: limits lie between what plans take."""
-    model = opened(runtime="torch", memory_mb=10_000)
+    model = opened(engine="torch", memory_mb=10_000)
     assert begun(model, "mesp").train(1).memory.planned_for_bytes == budgets[0]
     peaks = {one.memory_bytes: one.peak_bytes for one in model.planned_training() if one.method == "mesp"}
     model.set_limit((peaks[budgets[0]] + peaks[budgets[1]]) / 2e6)
@@ -185,7 +185,7 @@ def test_torch_takes_the_plans_that_the_limit_leaves_too(opened: Open, budgets: 
 def test_every_plan_proves_itself_on_both_runtimes(opened: Open, bundle: Path, budgets: list[int]) -> None:
     with open_bundle(bundle) as whole:
         checks = verify_bundle(whole).checks
-    of_core = opened()._child.verify()["checks"]
+    of_core = opened()._engine.verify()["checks"]  # type: ignore[attr-defined]
     for found in ([(one.method, one.what) for one in checks], [(one["method"], one["what"]) for one in of_core]):
         assert found.count(("mesp", "evaluation loss")) == found.count(("mezo", "evaluation loss")) == 2 * len(budgets)
         assert found.count(("generation", "next-token loss of prefill and decode")) == len(budgets)

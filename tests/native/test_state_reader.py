@@ -36,7 +36,7 @@ def test_every_promise_holds_after_each_verb(
     with PersonalModel.open(tiny_core_bundle, state) as model:
         add_numbers(model)
         model.examples.add({"tokens": [*range(100, 115)]}, id="secret")
-        assert model.runtime == "core"
+        assert model.engine == "executorch"
         model.train(300, method=method, stop=lambda: True)  # a run of 300 steps, of which hardly any was made
         model.train(steps)
     found = look()

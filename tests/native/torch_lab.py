@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bespoke.core.library import Bundle, Call, OnProgress, Options, Training, load, made, text
+from bespoke.core.library import CBundle, CCall, COptions, CTraining, OnProgress, load, struct, text
 from bespoke.core.torch_engine import TorchEngine
 
 STEP = 2  # BESPOKE_PHASE_STEP
@@ -31,19 +31,19 @@ def train(
             on_step(found.contents.step)
         return 0
 
-    call = made(Call, progress=OnProgress(progress))
-    return _asked(bundle, state, engine, "bespoke_train", made(Training, method=method, steps=steps), call)
+    call = struct(CCall, progress=OnProgress(progress))
+    return _asked(bundle, state, engine, "bespoke_train", struct(CTraining, method=method, steps=steps), call)
 
 
 def verify(bundle: Path, state: Path, engine: TorchEngine) -> dict[str, Any]:
     """One call of bespoke_verify: the golden vectors, or the core's error."""
-    return _asked(bundle, state, engine, "bespoke_verify", made(Call))
+    return _asked(bundle, state, engine, "bespoke_verify", struct(CCall))
 
 
 def _asked(bundle: Path, state: Path, engine: TorchEngine, name: str, *arguments: Any) -> dict[str, Any]:
     library, model = load(), c.c_void_p()
-    options = made(Options, memory_mb=-1.0, engine=c.addressof(engine.table))
-    library.call("bespoke_open", made(Bundle, path=str(bundle)), text(str(state)), options, c.byref(model))
+    options = struct(COptions, memory_mb=-1.0, engine=c.addressof(engine.table))
+    library.call("bespoke_open", struct(CBundle, path=str(bundle)), text(str(state)), options, c.byref(model))
     try:
         report: dict[str, Any] = library.ask(name, model, *arguments)
     finally:

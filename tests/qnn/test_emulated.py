@@ -19,7 +19,7 @@ from bespoke.bundle.reader import open_bundle
 from bespoke.core import finding, library
 from bespoke.core.answers import Generation
 from bespoke.core.handle import Handle, Place
-from bespoke.core.runtime import CoreRuntime
+from bespoke.core.own_process import OwnProcess
 from bespoke.testing import check_target
 from tests.qnn import emulator
 from tests.support.bundles import made_once
@@ -85,7 +85,7 @@ def trained(
     next one, without the gate, whose programs take the emulator longer to begin with than a step."""
     shutil.rmtree(state, ignore_errors=True)
     done: list[int] = []
-    with PersonalModel.open(bundle, state=state, runtime="core") as model:
+    with PersonalModel.open(bundle, state=state, engine="executorch") as model:
         for text in words:
             model.examples.add({"text": text}, use="train")
         ended = {"stop": lambda: bool(done), "on_step": lambda step, loss: done.append(step)} if stop else {}
@@ -100,7 +100,7 @@ def test_golden_vectors_hold_for_all_plans_in_one_process(
 ) -> None:
     """Training by both methods, then answers, each with programs of its own."""
     with open_bundle(bundles[1]["npu"]) as opened:
-        core = CoreRuntime(Place(bundles[1]["npu"], tmp_path / "state", opened.manifest_sha256), None)
+        core = OwnProcess(Place(bundles[1]["npu"], tmp_path / "state", opened.manifest_sha256), None)
     assert {check["method"] for check in core.verify()["checks"]} >= {*METHODS, "generation"}
 
 
@@ -112,15 +112,15 @@ def test_two_models_of_one_process_have_the_programs_each_for_itself(
         models = [
             Handle(library.load(), Place(bundles[1]["npu"], tmp_path / name, opened.manifest_sha256)) for name in "ab"
         ]
-    sessions = [model.open_session(Generation(max_tokens=12)) for model in models]
-    for session in sessions:
-        session.feed('"Once upon a time"')
-    answers = [[session.next().text for _ in range(6)] for session in sessions]
+    conversations = [model.open_conversation(Generation(max_tokens=12)) for model in models]
+    for conversation in conversations:
+        conversation.feed('"Once upon a time"')
+    answers = [[conversation.next().text for _ in range(6)] for conversation in conversations]
     assert answers[0] == answers[1]
-    sessions[0].close()
+    conversations[0].close()
     models[0].close()
-    assert len([sessions[1].next().text for _ in range(6)]) == 6
-    sessions[1].close()
+    assert len([conversations[1].next().text for _ in range(6)]) == 6
+    conversations[1].close()
     models[1].close()
 
 
@@ -203,7 +203,7 @@ def test_the_core_trains_with_int4_weights_as_with_the_processor(
     assert figures["largest relative error of a loss"] <= 2e-3
     assert figures["correlation of g"] >= 0.98
     with open_bundle(bundles["int4"]) as opened:
-        core = CoreRuntime(Place(bundles["int4"], tmp_path / "state", opened.manifest_sha256), None)
+        core = OwnProcess(Place(bundles["int4"], tmp_path / "state", opened.manifest_sha256), None)
     assert {check["method"] for check in core.verify()["checks"]} >= {"mezo", "generation"}
 
 
@@ -233,7 +233,7 @@ def test_one_sided_differences_and_curvatures_are_as_with_the_processor(
     assert figures["largest relative error of a loss"] <= 1e-2
     assert all(figures[f"correlation of {what}"] >= 0.98 for what in columns)
     with open_bundle(tmp_path / "npu made" / "bundle") as opened:
-        core = CoreRuntime(Place(tmp_path / "npu made" / "bundle", tmp_path / "state", opened.manifest_sha256), None)
+        core = OwnProcess(Place(tmp_path / "npu made" / "bundle", tmp_path / "state", opened.manifest_sha256), None)
     assert {check["method"] for check in core.verify()["checks"]} >= {method, "generation"}
 
 

@@ -61,10 +61,10 @@ def test_answers_are_those_of_transformers(real_model: RealModel, tmp_path: Path
         for prompt in PROMPTS:
             ids = real_model.prompt(prompt)
             answer, logits = greedy(real_model, ids)
-            session = model.session(max_tokens=NEW_TOKENS)
-            with session:
-                session.feed(ids)
-                found = [piece.token for piece in session if piece.token is not None]
+            conversation = model.conversation(max_tokens=NEW_TOKENS)
+            with conversation:
+                conversation.feed(ids)
+                found = [piece.token for piece in conversation if piece.token is not None]
             pairs = enumerate(zip(found, answer, strict=False))
             same = next((place for place, (a, b) in pairs if a != b), min(len(found), len(answer)))
             compared += same

@@ -28,14 +28,14 @@ def main() -> None:
     def use(call: int) -> Any:
         kept: list[str] = []
         library.faults_arm(call, mode, error)
-        with PersonalModel.open(bundle, state, runtime="torch") as model:
+        with PersonalModel.open(bundle, state, engine="torch") as model:
             model.examples.list()
             kept.append(model.examples.add(numbers(call % 50), id=f"while call {call} failed").id)
             model.export_adapter(place / "adapter")
         return kept
 
     def look() -> Any:
-        with PersonalModel.open(bundle, state, runtime="torch") as model:
+        with PersonalModel.open(bundle, state, engine="torch") as model:
             model.export_adapter(place / "adapter")
             return [info.id for info in model.examples.list()]
 

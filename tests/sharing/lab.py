@@ -29,7 +29,7 @@ def processes() -> ForkServerContext:
 def add_from(bundle: Path, state: Path, handles: int, pipe: Connection) -> None:
     """Adds what it is sent, by one handle after the other, and tells each id when `add` has returned."""
     with suppress(EOFError):  # a test that failed
-        models = [PersonalModel.open(bundle, state, runtime="torch") for _ in range(handles)]
+        models = [PersonalModel.open(bundle, state, engine="torch") for _ in range(handles)]
         pipe.send(_OPEN)
         count = 0
         while (id := pipe.recv()) != _CLOSED:
@@ -43,7 +43,7 @@ def add_from(bundle: Path, state: Path, handles: int, pipe: Connection) -> None:
 
 
 def change_from(bundle: Path, state: Path, adapter: Path, pipe: Connection) -> None:
-    with PersonalModel.open(bundle, state, runtime="torch") as model:
+    with PersonalModel.open(bundle, state, engine="torch") as model:
         pipe.send(_OPEN)
         while not pipe.poll():
             model.import_adapter(adapter)

@@ -68,14 +68,14 @@ def test_a_second_handle_of_the_core_leaves_the_locks_of_the_first(
         assert first.locks() >= outside.OPEN
 
 
-@pytest.mark.parametrize("language", ["torch", "core"])
+@pytest.mark.parametrize("engine", ["torch", "executorch"])
 def test_a_state_below_a_linked_folder_is_the_same_state(
-    core: Path, tiny_core_bundle: Path, tmp_path: Path, language: str
+    core: Path, tiny_core_bundle: Path, tmp_path: Path, engine: str
 ) -> None:
     """As phones have them: /data/user/0 and /var are links. The core's SQLite refuses links, so the folder is resolved first."""
     (tmp_path / "real").mkdir()
     (tmp_path / "linked").symlink_to(tmp_path / "real")
-    with PersonalModel.open(tiny_core_bundle, tmp_path / "linked" / "alice", runtime=language) as model:  # type: ignore[arg-type]
+    with PersonalModel.open(tiny_core_bundle, tmp_path / "linked" / "alice", engine=engine) as model:
         add_numbers(model)
         assert model.train(1).steps == 1
         with PersonalModel.open(tiny_core_bundle, tmp_path / "real" / "alice") as other:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from bespoke import PersonalModel
-from bespoke.core.runtime import RuntimeName
 from bespoke.errors import BespokeError, StateError
 from tests.stress.bundles import NAMES
 from tests.stress.journal import Journal
@@ -107,14 +106,14 @@ class Acting:
 
     # ---- what all of them do ---------------------------------------------------------------------------------------------
 
-    def opened(self, runtime: RuntimeName | None = None) -> PersonalModel | None:
+    def opened(self, engine: str | None = None) -> PersonalModel | None:
         """With the bundle of the base that the state is of now; None: it is time to stop."""
-        runtime = runtime or self.chance.choice(("core", "torch"))
+        engine = engine or self.chance.choice(("executorch", "torch"))
         for _ in range(OPENINGS):
             if self.places.stopped():
                 return None
-            call = partial(PersonalModel.open, self.places.bundles / self.bundle, self.places.state, runtime=runtime)
-            outcome = self.do("open", call, runtime=runtime)
+            call = partial(PersonalModel.open, self.places.bundles / self.bundle, self.places.state, engine=engine)
+            outcome = self.do("open", call, engine=engine)
             if outcome.value is not None:
                 return outcome.value
             if outcome.error is not None and ANOTHER_BASE in outcome.error.got:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tests.stress.journal import Operation
 
 ANY = ""
-CORE_KILLED, SESSION_GONE = "an end by SIGKILL", "a session whose process has ended"
+CORE_KILLED, CONVERSATION_GONE = "an end by SIGKILL", "a conversation whose process has ended"
 OVER_FORK = r"process \d+"
 
 
@@ -102,9 +102,9 @@ def faults(operations: Iterable[Operation], core_kills: Mapping[int, int]) -> li
                 ended[one.pid] += 1
                 if ended[one.pid] > core_kills.get(one.pid, 0):
                     found.append(f"{where}: the core's process was killed, and not by the stress: {one.error}")
-            elif SESSION_GONE in one.error[2]:
+            elif CONVERSATION_GONE in one.error[2]:
                 if not core_kills.get(one.pid, 0):
-                    found.append(f"{where}: the process of a session has ended, and was not killed: {one.error}")
+                    found.append(f"{where}: the process of a conversation has ended, and was not killed: {one.error}")
             elif not any(allows(rule, one) for rule in LEGAL):
                 found.append(f"{where}: {one.error}, with {one.intent}")
     return found

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from bespoke import PersonalModel
-from bespoke.session import Session
+from bespoke.conversation import Conversation
 from tests.stress.acting import Acting
 
 CHILD_SECONDS = 80.0
@@ -22,8 +22,8 @@ INHERITED: dict[str, Any] = {"fork": True, "inherited": True}
 
 def use_over_fork(acting: Acting, model: PersonalModel) -> None:
     acting.add(model, fork=True)
-    session = (
-        acting.do("session", lambda: model.session(max_tokens=4), fork=True).value
+    conversation = (
+        acting.do("conversation", lambda: model.conversation(max_tokens=4), fork=True).value
         if acting.chance.random() < 0.3
         else None
     )
@@ -33,12 +33,12 @@ def use_over_fork(acting: Acting, model: PersonalModel) -> None:
         if pid == 0:
             status = 1
             try:
-                in_the_child(child, model, session)
+                in_the_child(child, model, conversation)
                 status = 0
             finally:
                 os._exit(status)
     else:
-        process = multiprocessing.get_context("fork").Process(target=in_the_child, args=(child, model, session))
+        process = multiprocessing.get_context("fork").Process(target=in_the_child, args=(child, model, conversation))
         process.start()
         assert process.pid is not None
         pid = process.pid
@@ -56,7 +56,7 @@ def use_over_fork(acting: Acting, model: PersonalModel) -> None:
     acting.do("close", model.close, fork=True)
 
 
-def in_the_child(acting: Acting, model: PersonalModel, session: Session | None) -> None:
+def in_the_child(acting: Acting, model: PersonalModel, conversation: Conversation | None) -> None:
     """Several uses of what was inherited, and then the same of a model of its own."""
     uses: list[Callable[[], object]] = [
         partial(acting.add, model, acting.example(), **INHERITED),
@@ -67,14 +67,14 @@ def in_the_child(acting: Acting, model: PersonalModel, session: Session | None) 
         partial(acting.do, "versions", model.versions, lambda found: [one.id for one in found], **INHERITED),
         partial(acting.train, model, **INHERITED),
     ]
-    if session is not None:
-        uses.append(partial(acting.do, "feed", lambda: session.feed("the cat "), **INHERITED))
+    if conversation is not None:
+        uses.append(partial(acting.do, "feed", lambda: conversation.feed("the cat "), **INHERITED))
     for use in acting.chance.sample(uses, 4):
         use()
         acting.pause(0.1)
     if acting.chance.random() < 0.3:
         acting.do("close", model.close, **INHERITED)
-    call = partial(PersonalModel.open, acting.places.bundles / acting.bundle, acting.places.state, runtime="core")
+    call = partial(PersonalModel.open, acting.places.bundles / acting.bundle, acting.places.state, engine="executorch")
     own = acting.do("open", call, fork=True).value
     if own is not None:
         for _ in range(acting.chance.randint(1, 4)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One model used by several threads at a time; sessions that are used when the thread that opened them has ended."""
+"""One model used by several threads at a time; conversations that are used when the thread that opened them has ended."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def all_at_once(acting: Acting, model: PersonalModel) -> None:
 
 
 def outlive_the_thread(acting: Acting, model: PersonalModel) -> None:
-    """A session is opened, fed and asked for a token in one thread after the other, none of which outlives its work."""
+    """A conversation is opened, fed and asked for a token in one thread after the other, none of which outlives its work."""
     ask = partial(acting.do, threads=True)
     opened = []
-    in_threads(lambda: opened.append(ask("session", lambda: model.session(max_tokens=6))))
-    session = opened[0].value
-    if session is None:
+    in_threads(lambda: opened.append(ask("conversation", lambda: model.conversation(max_tokens=6))))
+    conversation = opened[0].value
+    if conversation is None:
         return
-    in_threads(lambda: opened.append(ask("feed", lambda: session.feed("the cat "))))
+    in_threads(lambda: opened.append(ask("feed", lambda: conversation.feed("the cat "))))
     if opened[1].error is None:
         for _ in range(3):
-            in_threads(lambda: ask("next", lambda: next(session, None) or "the end"))
-    ask("close session", session.close)
+            in_threads(lambda: ask("next", lambda: next(conversation, None) or "the end"))
+    ask("close conversation", conversation.close)
     in_threads(partial(acting.generate, model, threads=True))
     acting.generate(model, threads=True)
 

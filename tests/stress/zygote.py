@@ -45,7 +45,7 @@ def main(places: Places, seed: int) -> None:
 def import_all(places: Places) -> None:
     """By doing it once: torch and the compiled programs take seconds. The model is closed before anything is forked."""
     place = Path(tempfile.mkdtemp())
-    with PersonalModel.open(places.bundles / "one", place / "state", runtime="torch") as model:
+    with PersonalModel.open(places.bundles / "one", place / "state", engine="torch") as model:
         for number in range(2):
             model.examples.add({"text": f"the cat sat on {number}"})
         model.train(1, method="mesp")

@@ -142,7 +142,7 @@ def computed(bundle: Path, folder: Path, conversation: PersonalModel) -> tuple[s
     """A digest of all results, and the settings that the steps of a run saw."""
     seen: list[dict[str, str]] = []
     results: list[object] = []
-    with PersonalModel.open(bundle, folder / "state", runtime="torch") as personal:
+    with PersonalModel.open(bundle, folder / "state", engine="torch") as personal:
         add_numbers(personal)
         report = personal.train(3, on_step=lambda *told: seen.append(settings()))
         results += [report.losses]
@@ -185,7 +185,7 @@ def main(bundle: Path, model: Path, folder: Path) -> None:
     warnings.simplefilter("error", UserWarning)
     numbers = itertools.count()
     found = {}
-    with PersonalModel.open(bundle, folder / "kept", runtime="torch") as conversation:
+    with PersonalModel.open(bundle, folder / "kept", engine="torch") as conversation:
         add_numbers(conversation)
         for name, setting in SET.items():
             place = folder / str(next(numbers))

@@ -21,8 +21,8 @@ from bespoke.cli.delivering import export_base, install, pack
 from bespoke.cli.hints import on_the_command_line, option_names
 from bespoke.cli.inspecting import doctor, inspect, plugins, verify
 from bespoke.cli.managing import abandon, examples, reset, rollback, versions
+from bespoke.cli.output import INTERRUPTED, Output, tell_error
 from bespoke.cli.reading import read
-from bespoke.cli.session import INTERRUPTED, Session, tell_error
 from bespoke.cli.showing import ui
 from bespoke.cli.training import evaluate, train
 from bespoke.errors import BespokeError
@@ -64,12 +64,12 @@ class Commands(click.Group):
 @click.version_option(__version__, prog_name="bespoke")
 @click.option("--debug", is_flag=True, help="Show where in the code an error was raised.")
 @click.pass_obj
-def cli(session: Session, debug: bool) -> None:
+def cli(output: Output, debug: bool) -> None:
     """Fine-tune a language model for its user, on the user's own device.
 
     A bundle is built once from a model, ships with the app, and is trained on the user's own words within a memory budget.
     """
-    session.debug = debug
+    output.debug = debug
 
 
 for _command in (
@@ -99,17 +99,17 @@ for _command in (
 
 def run(arguments: Sequence[str]) -> int:
     """Runs one command line and returns its exit code; errors of the SDK are printed, not raised."""
-    session = Session()
+    output = Output()
     try:
-        code = cli.main(list(arguments), prog_name="bespoke", standalone_mode=False, obj=session)
+        code = cli.main(list(arguments), prog_name="bespoke", standalone_mode=False, obj=output)
         return code if isinstance(code, int) else 0
     except BespokeError as error:
-        if session.debug:
+        if output.debug:
             traceback.print_exception(error)
-        tell_error(session, error)
+        tell_error(output, error)
         return error.exit_code
     except click.ClickException as error:
-        tell_error(session, error)
+        tell_error(output, error)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED

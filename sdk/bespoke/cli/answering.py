@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import click
 
-from bespoke.cli.session import (
+from bespoke.cli.output import (
     PATH,
     Command,
     Trust,
@@ -43,7 +43,7 @@ def sampling_options(max_tokens: int, temperature: float) -> Callable[[Command],
 @state_option
 @click.option("--text", is_flag=True, help="Continue PROMPT as it stands, also where the model has chat turns.")
 @sampling_options(max_tokens=128, temperature=0.0)
-@engine_option
+@engine_option()
 @trust_options
 def generate(
     bundle: Path, prompt: str, state: Path, text: bool, engine: str | None, trust: Trust, **sampling: Any

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bespoke.cli.hints import option_names, said
+from bespoke.cli.output import PATH, Output, cut, format_option, print_json, progress
 from bespoke.cli.row_options import ROW_FORMAT, encoding_option, field_option, given_fields, unused_lines
-from bespoke.cli.session import PATH, Session, cut, format_option, print_json, progress
 from bespoke.cli.settings import FLAGS, personalizer, setting_flags
 from bespoke.errors import BuildWarning, BundleError, ConfigError
 from bespoke.rules.report import megabytes
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 @format_option
 @click.pass_obj
 def build(
-    session: Session,
+    output: Output,
     out: Path | None,
     config: Path | None,
     options: tuple[str, ...],
@@ -78,7 +78,7 @@ def build(
     from bespoke.bundle.writer import check_replaceable
     from bespoke.format.whole_folder import check_place, usable_folder
 
-    session.file = config is not None
+    output.file = config is not None
     given["fields"] = given_fields(fields) or None
     made = personalizer(config, given, options)
     if out is not None:
@@ -86,7 +86,7 @@ def build(
     if dry_run:
         with _notes() as notes:
             estimate = made.estimate()
-        if session.json:
+        if output.json:
             print_json({**asdict(estimate), "peak_bytes": estimate.peak_bytes, "notes": notes})
         else:
             click.echo("\n".join([str(estimate), *notes]))
@@ -104,7 +104,7 @@ def build(
 
         pack(path, zips)
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    if session.json:
+    if output.json:
         data, cost = None if report.data is None else report.data.model_dump(mode="json"), report.quantization
         weights = {"quantized": cost.error.quantized, "kept": cost.error.kept, "relative_error": cost.error.relative}
         losses = {"loss_before": cost.loss_before, "loss_after": cost.loss_after}

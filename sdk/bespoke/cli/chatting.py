@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bespoke.cli.answering import sampling_options
-from bespoke.cli.session import PATH, Trust, need_state, state_option, trust_options, typed
+from bespoke.cli.output import PATH, Trust, need_state, state_option, trust_options, typed
 from bespoke.errors import ConfigError, DataError, GenerationError
 
 if TYPE_CHECKING:
+    from bespoke.conversation import Conversation
     from bespoke.personal_model import PersonalModel
-    from bespoke.session import Session
 
 KEPT = 4  # messages that a conversation goes on with when it was too long
 Messages = list[dict[str, str]]
@@ -48,31 +48,31 @@ def chat(bundle: Path, state: Path, system: str | None, trust: Trust, **sampling
                 expected="one with chat turns",
                 next_step="Let it go on with a text: bespoke generate",
             )
-        conversation = Conversation(model, start, sampling)
+        chat = Chat(model, start, sampling)
         for line in _lines():
             if line == "/new":
-                conversation.begin()
+                chat.begin()
             elif line:
                 try:
-                    conversation.ask(line)
+                    chat.ask(line)
                 except (DataError, GenerationError) as error:  # of this message: the conversation goes on without it
                     click.echo(f"({error})", err=True)
 
 
-class Conversation:
-    """Questions and answers; of one that finds no more room the last messages are kept."""
+class Chat:
+    """Questions and answers. Keeps the last messages when a conversation does not fit in the context any more."""
 
     def __init__(self, model: PersonalModel, start: Messages, sampling: dict[str, Any]) -> None:
         self._model, self._start, self._sampling = model, start, sampling
-        self._session: Session | None = None
+        self._conversation: Conversation | None = None
         self.begin()
 
     def begin(self, kept: Messages | None = None) -> None:
-        if self._session is not None:
-            self._session.close()
-        self._session = self._model.session(**self._sampling)
+        if self._conversation is not None:
+            self._conversation.close()
+        self._conversation = self._model.conversation(**self._sampling)
         self._messages = [*self._start, *(kept or [])]
-        self._new = list(self._messages)  # what the session has not seen
+        self._new = list(self._messages)  # what the conversation has not been fed yet
 
     def ask(self, question: str) -> None:
         asked = {"role": "user", "content": question}
@@ -86,15 +86,15 @@ class Conversation:
 
     def _answer(self, messages: Messages) -> str | None:
         """None: there was no room for it."""
-        assert self._session is not None
+        assert self._conversation is not None
         said = ""
         try:
-            for piece in self._session.feed(messages):
+            for piece in self._conversation.feed(messages):
                 said += piece.text
                 click.echo(piece.text, nl=False)
         except KeyboardInterrupt:  # what was said is a part of the conversation
             pass
-        if self._session.stopped_because == "context_full" and not said:
+        if self._conversation.stopped_because == "context_full" and not said:
             return None
         click.echo()
         return said

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from bespoke.cli.session import PATH, Session, Trust, format_option, print_json, trust_options
+from bespoke.cli.output import PATH, Output, Trust, format_option, print_json, trust_options
 from bespoke.errors import MissingDependency
 from bespoke.rules.report import megabytes
 
@@ -19,7 +19,7 @@ from bespoke.rules.report import megabytes
 @click.option("--whole", is_flag=True, help="Write bundle.zip, with all of it: an app's asset.")
 @format_option
 @click.pass_obj
-def pack(session: Session, bundle: Path, out: Path, since: Path | None, whole: bool) -> None:
+def pack(output: Output, bundle: Path, out: Path, since: Path | None, whole: bool) -> None:
     """Write weights.zip and method.zip of BUNDLE into the folder OUT.
 
     \b
@@ -30,7 +30,7 @@ def pack(session: Session, bundle: Path, out: Path, since: Path | None, whole: b
     from bespoke.bundle.archive import pack as write_archives
 
     paths = write_archives(bundle, out, since, whole=whole)
-    if session.json:
+    if output.json:
         print_json({"archives": [{"file": str(path), "bytes": path.stat().st_size} for path in paths]})
         return
     for path in paths:
@@ -43,7 +43,7 @@ def pack(session: Session, bundle: Path, out: Path, since: Path | None, whole: b
 @trust_options
 @format_option
 @click.pass_obj
-def install(session: Session, archives: tuple[Path, ...], folder: Path, trust: Trust) -> None:
+def install(output: Output, archives: tuple[Path, ...], folder: Path, trust: Trust) -> None:
     """Make the bundle FOLDER of its ARCHIVES. What they lack is taken from the bundle that is there.
 
     \b
@@ -53,7 +53,7 @@ def install(session: Session, archives: tuple[Path, ...], folder: Path, trust: T
     from bespoke.delivery import install as install_archives
 
     path = install_archives(archives, folder, **trust)
-    if session.json:
+    if output.json:
         print_json({"bundle": str(path)})
     else:
         click.echo(f"{path}: installed")
@@ -65,7 +65,7 @@ def install(session: Session, archives: tuple[Path, ...], folder: Path, trust: T
 @trust_options
 @format_option
 @click.pass_obj
-def export_base(session: Session, bundle: Path, out: Path, trust: Trust) -> None:
+def export_base(output: Output, bundle: Path, out: Path, trust: Trust) -> None:
     """Write base.gguf into the folder OUT: the int4 weights of BUNDLE, to which its adapters belong, as Q4_0.
 
     \b
@@ -80,7 +80,7 @@ def export_base(session: Session, bundle: Path, out: Path, trust: Trust) -> None
             raise
         raise MissingDependency.of("bespoke export-base", "gguf", "gguf") from None
     path = write_base(bundle, out, **trust)
-    if session.json:
+    if output.json:
         print_json({"base": str(path), "bytes": path.stat().st_size})
     else:
         click.echo(f"{path}: {megabytes(path.stat().st_size)}")

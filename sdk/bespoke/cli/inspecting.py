@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bespoke.cli.session import (
+from bespoke.cli.output import (
     PATH,
-    Session,
+    Output,
     Tell,
     Trust,
     engine_option,
     format_option,
     print_json,
     progress,
-    runtime_option,
     table,
     trust_options,
 )
@@ -49,7 +48,7 @@ _AUTHENTICATED = {"pin": "by the pinned sha256", "signature": "by the given key"
 @format_option
 @click.pass_obj
 def inspect(
-    session: Session,
+    output: Output,
     bundle: Path,
     plot: Path | None,
     method: str | None,
@@ -73,11 +72,11 @@ def inspect(
         if features is not None:
             found = _features(opened, features)
             columns = ("graph", "feature", "tensor", "shape", "dtype", "view")
-            if session.json:
+            if output.json:
                 print_json([dict(zip(columns, line, strict=True)) for line in found])
             else:
                 click.echo(table(columns, found))
-        elif session.json:
+        elif output.json:
             print_json(
                 {
                     "bundle": str(bundle),
@@ -199,18 +198,18 @@ def _read(bundle: Bundle, record: PlanRecord) -> Plan:
 @click.command(short_help="Check a bundle's files, plans and golden vectors.")
 @click.argument("bundle", type=PATH)
 @click.option("--files-only", is_flag=True, help="Hashes and plans only: run nothing, need no torch.")
-@runtime_option("Which one proves itself [each that bundle and machine have].")
-@engine_option
+@engine_option("Which engine proves itself: torch, or a target that the core runs [each that bundle and machine have].")
 @trust_options
 @format_option
 @click.pass_obj
-def verify(session: Session, bundle: Path, files_only: bool, runtime: Any, engine: str | None, trust: Trust) -> None:
+def verify(output: Output, bundle: Path, files_only: bool, engine: str | None, trust: Trust) -> None:
     """Check BUNDLE: every file's hash, every rule of every plan, and its golden vectors on this machine.
 
     \b
     bespoke verify chat.bundle --public-key app.pub
     """
     from bespoke.bundle.reader import open_bundle
+    from bespoke.engines import TORCH, provers
 
     with open_bundle(bundle, **trust) as opened, progress() as tell:
         numbers = count(1)
@@ -226,11 +225,9 @@ def verify(session: Session, bundle: Path, files_only: bool, runtime: Any, engin
         }
         if opened.manifest.golden is not None and not files_only:
             report["golden"] = []
-            for name in _provers(opened, runtime, engine):
-                report["golden"] += (
-                    _golden(opened, tell) if name == "torch" else _golden_of_core(opened, bundle, engine)
-                )
-    if session.json:
+            for name in provers(engine, opened.manifest):
+                report["golden"] += _golden(opened, tell) if name == TORCH else _golden_of_core(opened, bundle, name)
+    if output.json:
         print_json(report)
         return
     click.echo(f"{bundle}: {report['files']} files and {report['plans']} plans are whole")
@@ -261,39 +258,27 @@ def _golden(bundle: Bundle, tell: Tell) -> list[dict[str, Any]]:
     return [{"runtime": "torch", **asdict(check)} for check in report.checks]
 
 
-def _provers(bundle: Bundle, asked: str | None, engine: str | None) -> list[str]:
-    """The runtimes whose numbers are compared. Where no other can run, torch is named even if missing: the error then says so."""
-    from importlib.util import find_spec
-
-    from bespoke.core.runtime import chosen_runtime
-
-    chosen = chosen_runtime(asked, [target.name for target in bundle.manifest.targets], engine)
-    if asked is not None or engine is not None or chosen == "torch":
-        return [chosen]
-    return ["torch", "core"] if find_spec("torch") else ["core"]
-
-
-def _golden_of_core(bundle: Bundle, path: Path, engine: str | None) -> list[dict[str, Any]]:
-    """The same of the device core, in a process of its own. What needs a tokenizer is left to torch."""
+def _golden_of_core(bundle: Bundle, path: Path, engine: str) -> list[dict[str, Any]]:
+    """The same checks by an engine of the core, in a process of its own. It leaves those that need a tokenizer to torch."""
     import tempfile
 
     from bespoke.core.handle import Place
-    from bespoke.core.runtime import CoreRuntime
+    from bespoke.core.own_process import OwnProcess
 
     with tempfile.TemporaryDirectory() as state:
-        core = CoreRuntime(Place(path, Path(state) / "state", bundle.manifest_sha256, bundle.public_key), None, engine)
+        core = OwnProcess(Place(path, Path(state) / "state", bundle.manifest_sha256, bundle.public_key), None, engine)
         return [{"runtime": "core", **check} for check in core.verify()["checks"] if check["what"] != "files"]
 
 
 @click.command(short_help="List installed plugins and their problems.")
 @format_option
 @click.pass_obj
-def plugins(session: Session) -> None:
+def plugins(output: Output) -> None:
     """List installed plugins: what each provides, and what keeps it from working."""
     from bespoke.plugins import installed
 
     found = installed()
-    if session.json:
+    if output.json:
         print_json({"plugins": [asdict(plugin) for plugin in found]})
         return
     rows = [(p.name, f"{p.package} {p.version}", ", ".join(p.provides) or "nothing") for p in found]
@@ -307,7 +292,7 @@ def plugins(session: Session) -> None:
 @click.option("--state", type=PATH, metavar="DIR", help="Try SQLite here: where a state shall live.")
 @format_option
 @click.pass_obj
-def doctor(session: Session, state: Path | None) -> None:
+def doctor(output: Output, state: Path | None) -> None:
     """Say what is installed, what is missing and what that means.
 
     Ends with 3 where something is missing that training on this machine cannot do without.
@@ -315,7 +300,7 @@ def doctor(session: Session, state: Path | None) -> None:
     from bespoke.doctor import examine
 
     findings = examine(state)
-    if session.json:
+    if output.json:
         print_json({"findings": [asdict(finding) for finding in findings]})
     else:
         click.echo(

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bespoke.cli.session import (
+from bespoke.cli.output import (
     PATH,
     Command,
-    Session,
+    Output,
     Trust,
     format_option,
     need_state,
@@ -58,7 +58,7 @@ def examples() -> None:
 
 @examples.command("list", short_help="List the examples of a state.")
 @_on_a_state()
-def list_examples(session: Session, bundle: Path, state: Path, trust: Trust) -> None:
+def list_examples(output: Output, bundle: Path, state: Path, trust: Trust) -> None:
     """List the examples of a state, in the order in which they were added.
 
     \b
@@ -66,7 +66,7 @@ def list_examples(session: Session, bundle: Path, state: Path, trust: Trust) -> 
     """
     with _opened(bundle, state, trust) as model:
         found = model.examples.list()
-    if session.json:
+    if output.json:
         print_json({"examples": [asdict(one) for one in found]})
         return
     rows = [(one.id, one.split, one.tokens, one.trained_tokens, one.added_at, _shortened(one.json)) for one in found]
@@ -82,7 +82,7 @@ def _shortened(example: dict[str, Any]) -> str:
 
 @examples.command("forget", short_help="Delete an example and what was learned from it.")
 @_on_a_state("id")
-def forget_example(session: Session, bundle: Path, state: Path, id: str, trust: Trust) -> None:
+def forget_example(output: Output, bundle: Path, state: Path, id: str, trust: Trust) -> None:
     """Delete the example ID at once, with every adapter that saw it; stops a run that uses it.
 
     \b
@@ -98,7 +98,7 @@ def forget_example(session: Session, bundle: Path, state: Path, id: str, trust: 
             expected="the id of a stored one",
             next_step=f"See which there are: {click.get_current_context().command_path.rpartition(' ')[0]} list",
         )
-    if session.json:
+    if output.json:
         print_json(asdict(forgotten))
         return
     run = "; the unfinished run has ended" if forgotten.run_stopped else ""
@@ -107,7 +107,7 @@ def forget_example(session: Session, bundle: Path, state: Path, id: str, trust: 
 
 @click.command(short_help="List the accepted adapters.")
 @_on_a_state()
-def versions(session: Session, bundle: Path, state: Path, trust: Trust) -> None:
+def versions(output: Output, bundle: Path, state: Path, trust: Trust) -> None:
     """List the accepted adapters, oldest first; the last one answers.
 
     \b
@@ -115,7 +115,7 @@ def versions(session: Session, bundle: Path, state: Path, trust: Trust) -> None:
     """
     with _opened(bundle, state, trust) as model:
         found = model.versions()
-    if session.json:
+    if output.json:
         print_json({"versions": [asdict(version) for version in found]})
     elif not found:
         click.echo("no adapter was accepted yet: the base model answers")
@@ -139,7 +139,7 @@ def _origin(version: Version) -> str:
 
 @click.command(short_help="Back to the adapter before the one that answers.")
 @_on_a_state()
-def rollback(session: Session, bundle: Path, state: Path, trust: Trust) -> None:
+def rollback(output: Output, bundle: Path, state: Path, trust: Trust) -> None:
     """Drop the adapter that answers: the one accepted before it answers again, or the base model where there is none.
 
     \b
@@ -148,7 +148,7 @@ def rollback(session: Session, bundle: Path, state: Path, trust: Trust) -> None:
     with _opened(bundle, state, trust) as model:
         version = model.rollback()
         answers = _answers(model)
-    if session.json:
+    if output.json:
         print_json({"answers": None if version is None else asdict(version)})
     else:
         click.echo(answers)
@@ -161,7 +161,7 @@ def _answers(model: PersonalModel) -> str:
 
 @click.command(short_help="Forget everything that was learned; examples stay.")
 @_on_a_state()
-def reset(session: Session, bundle: Path, state: Path, trust: Trust) -> None:
+def reset(output: Output, bundle: Path, state: Path, trust: Trust) -> None:
     """Forget everything that was learned: all adapters and runs go, the examples stay.
 
     \b
@@ -170,7 +170,7 @@ def reset(session: Session, bundle: Path, state: Path, trust: Trust) -> None:
     with _opened(bundle, state, trust) as model:
         model.reset()
         kept = len(model.examples)
-    if session.json:
+    if output.json:
         print_json({"answers": None, "examples": kept})
     else:
         click.echo(f"the base model answers; {kept} examples are kept")
@@ -178,7 +178,7 @@ def reset(session: Session, bundle: Path, state: Path, trust: Trust) -> None:
 
 @click.command(short_help="End the unfinished run.")
 @_on_a_state()
-def abandon(session: Session, bundle: Path, state: Path, trust: Trust) -> None:
+def abandon(output: Output, bundle: Path, state: Path, trust: Trust) -> None:
     """End the unfinished run, so that the next `bespoke train` starts a new one. An adapter of it that was accepted stays.
 
     \b
@@ -186,7 +186,7 @@ def abandon(session: Session, bundle: Path, state: Path, trust: Trust) -> None:
     """
     with _opened(bundle, state, trust) as model:
         abandoned = model.abandon_run()
-    if session.json:
+    if output.json:
         print_json({"abandoned": abandoned})
     else:
         click.echo("the unfinished run has ended" if abandoned else "there was no unfinished run")

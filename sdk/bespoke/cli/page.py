@@ -10,7 +10,7 @@ import click
 
 from bespoke import errors
 from bespoke.cli import Commands, cli
-from bespoke.cli.session import INTERRUPTED
+from bespoke.cli.output import INTERRUPTED
 from bespoke.cli.verbs import verbs_table
 from bespoke.errors import BespokeError
 

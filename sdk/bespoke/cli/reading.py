@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bespoke.cli.output import PATH
 from bespoke.cli.row_options import encoding_option, unused_lines
-from bespoke.cli.session import PATH
 from bespoke.errors import ConfigError
 from bespoke.format.result_file import check_place, write
 

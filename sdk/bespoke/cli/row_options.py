@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import click
 
-from bespoke.cli.session import Command, pairs
+from bespoke.cli.output import Command, pairs
 from bespoke.errors import shown
 
 __all__ = ["ROW_FORMAT", "encoding_option", "field_option", "given_fields", "unknown_lines", "unused_lines"]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bespoke.arguments import path as checked_path
-from bespoke.cli.session import Command, pairs
+from bespoke.cli.output import Command, pairs
 from bespoke.errors import ConfigError
 from bespoke.format.json_strict import shown_json
 from bespoke.format.plain_file import read_plain

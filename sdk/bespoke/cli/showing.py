@@ -6,11 +6,10 @@ from __future__ import annotations
 import secrets
 import signal
 from pathlib import Path
-from typing import Any
 
 import click
 
-from bespoke.cli.session import PATH, Trust, runtime_option, state_option, trust_options
+from bespoke.cli.output import PATH, Trust, engine_option, state_option, trust_options
 from bespoke.errors import MissingDependency
 
 
@@ -21,9 +20,9 @@ from bespoke.errors import MissingDependency
     "--port", type=click.IntRange(0, 65535), default=0, help="Port of the page, on this machine only [any free one]."
 )
 @click.option("--memory-mb", type=float, help="What training may take [the bundle's budget].")
-@runtime_option("What trains and answers [core, where the bundle was built for it].")
+@engine_option()
 @trust_options
-def ui(bundle: Path, state: Path, port: int, memory_mb: float | None, runtime: Any, trust: Trust) -> None:
+def ui(bundle: Path, state: Path, port: int, memory_mb: float | None, engine: str | None, trust: Trust) -> None:
     """A page for the user's model: add and forget notes, watch it train, compare answers before and after, go back a version.
 
     It listens on this machine only, and the link that is printed lets in who has it. Ctrl-C or SIGTERM ends it; a
@@ -44,7 +43,7 @@ def ui(bundle: Path, state: Path, port: int, memory_mb: float | None, runtime: A
     token = secrets.token_urlsafe(24)
     with (
         listening(port) as here,
-        PersonalModel.open(bundle, state, memory_mb=memory_mb, runtime=runtime, **trust) as model,
+        PersonalModel.open(bundle, state, memory_mb=memory_mb, engine=engine, **trust) as model,
     ):
         desk = Desk(model, state)
         try:

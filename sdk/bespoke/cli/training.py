@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from bespoke.cli.row_options import ROW_FORMAT, encoding_option, field_option, given_fields, unknown_lines, unused_lines
-from bespoke.cli.session import (
+from bespoke.cli.output import (
     PATH,
     Command,
-    Session,
+    Output,
     Trust,
     cut,
     engine_option,
@@ -25,11 +24,11 @@ from bespoke.cli.session import (
     need_state,
     print_json,
     progress,
-    runtime_option,
     state_option,
     table,
     trust_options,
 )
+from bespoke.cli.row_options import ROW_FORMAT, encoding_option, field_option, given_fields, unknown_lines, unused_lines
 from bespoke.cli.settings import TRAIN_FLAGS, setting_flags
 from bespoke.errors import ConfigError, DataError
 from bespoke.format.result_file import check_place, write
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from bespoke.personal_model import PersonalModel
     from bespoke.rules.records import AddedExample
 
-_RUNTIME = "core: in a process of its own; torch: with torch as the engine, in this one [core, where the bundle was built for it]."
 TASKS = ("labels", "choice", "answers", "calls")
 _OWN = ("steps", "seconds", "seed", "memory_mb")  # arguments of `train` and `open`, not overrides of Training
 
@@ -92,9 +90,8 @@ def _check_answers_are_trained(bundle: Path, task: str, trust: Trust) -> None:
     type=click.Choice(["train"]),
     help="train: hold none of --examples out to judge by, for facts that must be known [from the fifth on one in ten].",
 )
-@click.option("--method", help="Way of training [that of the unfinished run, else the bundle's first].")
-@runtime_option(_RUNTIME)
-@engine_option
+@click.option("--method", help="The method to train with [that of the unfinished run, else the bundle's first].")
+@engine_option()
 @click.option("--new-run", is_flag=True, help="Drop an unfinished run and start a new one.")
 @click.option(
     "--seconds", type=float, help="End after so many seconds at the latest, in a committed state [no deadline]."
@@ -108,7 +105,7 @@ def _check_answers_are_trained(bundle: Path, task: str, trust: Trust) -> None:
 @format_option
 @click.pass_obj
 def train(
-    session: Session,
+    output: Output,
     bundle: Path,
     state: Path,
     examples: Path | None,
@@ -118,7 +115,6 @@ def train(
     encoding: str | None,
     use: Literal["train"] | None,
     method: str | None,
-    runtime: Any,
     engine: str | None,
     new_run: bool,
     plot: Path | None,
@@ -150,9 +146,7 @@ def train(
     from bespoke.personal_model import PersonalModel
 
     overrides = {name: value for name, value in given.items() if value is not None and name not in _OWN}
-    with PersonalModel.open(
-        bundle, state, memory_mb=given["memory_mb"], runtime=runtime, engine=engine, **trust
-    ) as model:
+    with PersonalModel.open(bundle, state, memory_mb=given["memory_mb"], engine=engine, **trust) as model:
         model.check_settings(given["steps"], method=method, seed=given["seed"], new_run=new_run, **overrides)
         if examples is not None:
             unused = ReadReport()
@@ -187,7 +181,7 @@ def train(
         from bespoke.rules.steps_csv import steps_csv
 
         write(f"CSV {csv}", csv, steps_csv(report).encode("ascii"))
-    if session.json:
+    if output.json:
         print_json(report.as_dict())
     else:
         click.echo(str(report))
@@ -295,13 +289,12 @@ def _stop_by_signal() -> Iterator[Callable[[], bool]]:
     show_default=True,
     help="Which of the user's own examples, without --examples.",
 )
-@runtime_option(_RUNTIME)
-@engine_option
+@engine_option()
 @trust_options
 @format_option
 @click.pass_obj
 def evaluate(
-    session: Session,
+    output: Output,
     bundle: Path,
     state: Path,
     examples: Path | None,
@@ -312,7 +305,6 @@ def evaluate(
     labels: tuple[str, ...],
     wrong: bool,
     split: str,
-    runtime: Any,
     engine: str | None,
     trust: Trust,
 ) -> None:
@@ -331,12 +323,12 @@ def evaluate(
     from bespoke.personal_model import PersonalModel
 
     need_state(bundle, state, trust)
-    with PersonalModel.open(bundle, state, runtime=runtime, engine=engine, **trust) as model:
+    with PersonalModel.open(bundle, state, engine=engine, **trust) as model:
         columns = given_fields(fields)
         if examples is not None and task is not None:
             asked = _task(examples, task, columns, labels, encoding)
             _say(unknown_lines(examples, asked.unknown_keys), examples)
-            _judge(session, model, asked, wrong)
+            _judge(output, model, asked, wrong)
             return
         rows = None
         if examples is not None:
@@ -344,7 +336,7 @@ def evaluate(
             rows = [example for _, example in _rows(model, examples, examples_format, None, columns, encoding, unused)]
             _say(unused_lines(examples, unused), examples)
         found = model.evaluate(rows, split=split)
-    if session.json:
+    if output.json:
         print_json(asdict(found))
         return
     click.echo(str(found))
@@ -355,12 +347,12 @@ def _say(lines: Sequence[str], path: Path) -> None:
         click.echo("\n".join([f"{path}:", *lines]), err=True)
 
 
-def _judge(session: Session, model: PersonalModel, task: Task, wrong: bool) -> None:
+def _judge(output: Output, model: PersonalModel, task: Task, wrong: bool) -> None:
     from bespoke.data.tasks import judge
 
     with progress() as tell:
         found = judge(model, task, lambda done: tell("rows", done, len(task.rows)))
-    if session.json:
+    if output.json:
         print_json({name: value for name, value in asdict(found).items() if wrong or name != "wrong"})
         return
     click.echo(str(found))

@@ -134,14 +134,14 @@ VERBS = (
     ),
     Verb(
         "begin a conversation",
-        "PersonalModel.session",
+        "PersonalModel.conversation",
         "bespoke chat",
         "bespoke_session_open",
         "PersonalModel.conversation",
     ),
-    Verb("go on with it", "session.feed", None, "bespoke_session_feed", "conversation.say"),
-    Verb("take the answer, token by token", "session.__next__", None, "bespoke_session_next", "conversation.next"),
-    Verb("end it", "session.close", None, "bespoke_session_close", "conversation.close"),
+    Verb("go on with it", "conversation.feed", None, "bespoke_session_feed", "conversation.say"),
+    Verb("take the answer, token by token", "conversation.__next__", None, "bespoke_session_next", "conversation.next"),
+    Verb("end it", "conversation.close", None, "bespoke_session_close", "conversation.close"),
     Verb("say how likely given answers are", "PersonalModel.score", None, "bespoke_score", "PersonalModel.score"),
     Verb("say which of some labels fits", "PersonalModel.classify", None, "bespoke_classify", "PersonalModel.classify"),
     Verb(

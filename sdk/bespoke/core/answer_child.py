@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions in a process of the core's own, which answers one after the other (bindings/native/src/tool/answering.h)."""
+"""Conversations in one process of the core, which answers one after the other (bindings/native/src/tool/answering.h)."""
 
 from __future__ import annotations
 
@@ -11,62 +11,62 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from bespoke.core.answers import Generation
+from bespoke.core.answers import Generation, Judged
 from bespoke.core.child import POLL_SECONDS
 from bespoke.core.library import error_of, record
 from bespoke.core.process import Child
 from bespoke.errors import BespokeError, Busy, StateError
 from bespoke.rules.records import AnswerPiece
 
-__all__ = ["AnsweringChild", "ChildSession"]
+__all__ = ["AnsweringChild", "ChildConversation"]
 
 
 class AnsweringChild:
-    """A process of the core for the sessions of one model. It starts with the first of them and stays until `close`."""
+    """A process of the core for the conversations of one model. It starts with the first of them and stays until `close`."""
 
     def __init__(self, start: Callable[[], Child]) -> None:
-        """`start`: gives the process, with its request."""
+        """`start` starts the process with its request."""
         self._start = start
         self._alone = threading.Lock()
         self._numbers = itertools.count(1)
         self._core: Child | None = None
-        self._closed: deque[int] = deque()  # sessions of it that are to be closed
+        self._closed: deque[int] = deque()  # numbers of conversations that are to be closed
 
-    def open(self, generation: Generation) -> ChildSession:
+    def open(self, generation: Generation) -> ChildConversation:
         with self._held(wait=True):
             core = self._running()
             number = next(self._numbers)
             self._ask({"do": "open", "session": number, **generation.fields()})
-            return ChildSession(self, core, number)
+            return ChildConversation(self, core, number)
 
-    def judge(self, what: str, prompt: str, answers: str) -> Any:
-        """`what`: "score" or "classify". Busy while another one is answered."""
+    def judge(self, what: Judged, prompt: str, answers: str) -> Any:
+        """Raises Busy while another call is answered."""
         with self._held(wait=False):
             self._running()
             return self._ask({"do": what, "prompt": json.loads(prompt), "answers": json.loads(answers)})["found"]
 
     def close(self) -> None:
-        """Ends its sessions."""
+        """Ends the conversations."""
         with self._held(wait=True):
             self._end()
 
-    def forget(self, core: Child, session: int) -> None:
-        """Closes a session, before the next order: the last reference to one may go in the middle of another call."""
+    def forget(self, core: Child, number: int) -> None:
+        """Closes a conversation before the next order: the last reference to it may go in the middle of another call."""
         if core is self._core:
-            self._closed.append(session)
+            self._closed.append(number)
 
     def tell(self, change: Mapping[str, Any]) -> None:
-        """A limit or a pace, from any thread, also while it answers."""
+        """Sends a limit or a pace, from any thread, also while the process answers."""
         if (core := self._core) is not None:
             core.tell(change)
 
     def ask(self, core: Child, order: Mapping[str, Any], *, wait: bool = True) -> dict[str, Any]:
-        """The answer to an order for a session of this process. While another one is answered it waits, or is Busy."""
+        """The answer to an order for a conversation of this process. While another call is answered it waits, or raises Busy."""
         with self._held(wait=wait):
             if core is not self._core:
                 raise StateError(
-                    "the session",
-                    got="a session whose process has ended",
+                    "the conversation",
+                    got="a conversation whose process has ended",
                     expected="one that is open",
                     next_step="Open another one, and feed it the messages",
                 )
@@ -95,21 +95,23 @@ class AnsweringChild:
     def _ask(self, order: Mapping[str, Any]) -> dict[str, Any]:
         assert self._core is not None
         while self._closed:
-            self._core.tell({"do": "close", "session": self._closed.popleft(), "order": 0})  # whose answer nobody hears
+            self._core.tell(
+                {"do": "close", "session": self._closed.popleft(), "order": 0}
+            )  # nobody reads the answer to it
         number = next(self._numbers)
         self._core.tell({**order, "order": number})
         try:
             return self._hear(number)
         except BespokeError:
             raise
-        except BaseException:  # an interrupt: who asks next passes over what it answers meanwhile
+        except BaseException:  # an interrupt: the next call skips what the process answers meanwhile
             self._core.tell({"do": "cancel"})
             raise
 
     def _hear(self, order: int | None) -> dict[str, Any]:
-        """The answer to an order, or the first event; raises the error that the core reports.
+        """The answer to an order, or the first event for None. Raises the error that the core reports.
 
-        A process that has ended takes its sessions with it.
+        The conversations of a process end with it.
         """
         core = self._core
         assert core is not None
@@ -141,8 +143,8 @@ class AnsweringChild:
             core.close()
 
 
-class ChildSession:
-    """One session of an AnsweringChild."""
+class ChildConversation:
+    """A conversation of an AnsweringChild, which is a session of bespoke.h."""
 
     def __init__(self, child: AnsweringChild, core: Child, number: int) -> None:
         self._child, self._core, self._number = child, core, number

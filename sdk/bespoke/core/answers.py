@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a session answers, and what it can be asked, wherever it runs."""
+"""The settings of a conversation and the results of an engine that answers, in the same form for every engine."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from bespoke.rules.records import AnswerPiece, Classification, Score
 
-__all__ = ["Generation", "OpenSession", "classification_of", "scores_of"]
+__all__ = ["Generation", "Judged", "OpenConversation", "classification_of", "scores_of"]
+
+Judged = Literal["score", "classify"]
 
 
 @dataclass(frozen=True)
 class Generation:
-    """How a session answers; None or 0: no such limit."""
+    """The settings of a conversation. None: no such limit."""
 
     max_tokens: int | None = None
     temperature: float = 0.0
@@ -25,7 +27,7 @@ class Generation:
     stop_texts: tuple[str, ...] = ()
 
     def fields(self) -> dict[str, Any]:
-        """As bespoke_generation has them."""
+        """The fields of bespoke_generation."""
         return {
             **asdict(self),
             "max_tokens": self.max_tokens or 0,
@@ -34,8 +36,8 @@ class Generation:
         }
 
 
-class OpenSession(Protocol):
-    """A session of bespoke.h."""
+class OpenConversation(Protocol):
+    """A conversation with an engine: a session of bespoke.h."""
 
     def feed(self, prompt: str) -> None:
         """`prompt`: JSON."""
@@ -45,12 +47,14 @@ class OpenSession(Protocol):
     def close(self) -> None: ...
 
 
-def scores_of(found: Sequence[Mapping[str, Any]]) -> list[Score]:
-    return [Score(_log(one["log_probability"]), one["tokens"]) for one in found]
+def scores_of(scores: Sequence[Mapping[str, Any]]) -> list[Score]:
+    """The core's scores as records."""
+    return [Score(_log(score["log_probability"]), score["tokens"]) for score in scores]
 
 
-def classification_of(found: Mapping[str, Any]) -> Classification:
-    return Classification(found["label"], _log(found["log_probability"]))
+def classification_of(result: Mapping[str, Any]) -> Classification:
+    """The core's classification as a record."""
+    return Classification(result["label"], _log(result["log_probability"]))
 
 
 def _log(value: float | None) -> float:

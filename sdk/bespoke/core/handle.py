@@ -20,9 +20,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from bespoke.core.answers import Generation
-from bespoke.core.library import Bundle, Call, Example, Library, OnProgress, Options, Training, made, record, text
-from bespoke.core.library import Generation as GenerationStruct
+from bespoke.core.answers import Generation, Judged
+from bespoke.core.library import (
+    CBundle,
+    CCall,
+    CExample,
+    CGeneration,
+    COptions,
+    CProgress,
+    CTraining,
+    Library,
+    OnProgress,
+    record,
+    struct,
+    text,
+)
 from bespoke.core.process import check_process
 from bespoke.errors import StateError
 from bespoke.rules.records import AddedExample, AnswerPiece, ExampleInfo, Forgotten, PlannedTraining, Run, Version
@@ -37,7 +49,7 @@ _PHASES: tuple[Phase, ...] = get_args(Phase)  # by their numbers in C
 
 @dataclass(frozen=True)
 class Place:
-    """A bundle, what it must be, and the user's state."""
+    """A bundle, what proves it, and the user's state."""
 
     bundle: Path
     state: Path
@@ -45,25 +57,25 @@ class Place:
     public_key: bytes | None = None
 
     def structs(self, **options: Any) -> tuple[Any, Any, Any]:
-        """What bespoke_open and bespoke_reset_for_new_base take first; memory is not limited where nothing is said."""
+        """The first arguments of bespoke_open and bespoke_reset_for_new_base. Without `memory_mb` memory is not limited."""
         settings = {"memory_mb": -1.0, "pin_sha256": self.pin_sha256, "public_key": self.public_key, **options}
         bundle, state = (os.fsencode(path.absolute()) for path in (self.bundle, self.state))
-        return made(Bundle, path=bundle), text(state), made(Options, **settings)
+        return struct(CBundle, path=bundle), text(state), struct(COptions, **settings)
 
 
 @dataclass(frozen=True)
 class Request:
-    """What `train` is asked for."""
+    """The arguments of `train`."""
 
     steps: int | None = None
     method: str | None = None
     seed: int | None = None
     settings: Mapping[str, Any] | None = None
-    new_run: bool = False  # an unfinished one ends
+    new_run: bool = False  # drops an unfinished run
 
-    def struct(self) -> Training:
-        found: Training = made(
-            Training,
+    def struct(self) -> CTraining:
+        training: CTraining = struct(
+            CTraining,
             method=self.method or "",
             steps=self.steps or 0,
             seed=self.seed or 0,
@@ -71,11 +83,11 @@ class Request:
             settings=json.dumps(dict(self.settings)) if self.settings else "",
             new_run=int(self.new_run),
         )
-        return found
+        return training
 
 
 class Handle:
-    """Made by its constructor, which opens; to be closed."""
+    """An open model. The constructor opens it."""
 
     def __init__(self, library: Library, place: Place, **options: Any) -> None:
         self.state = place.state
@@ -138,11 +150,11 @@ class Handle:
     # ---- the store's verbs -----------------------------------------------------------------------------------------------
 
     def add_example(self, example: str, id: str | None, use: str | None) -> AddedExample:
-        given = made(Example, json=example, id=id or "", use=use or "")
+        given = struct(CExample, json=example, id=id or "", use=use or "")
         return record(AddedExample, self._ask("bespoke_add_example", c.byref(given)))
 
     def examples(self) -> list[ExampleInfo]:
-        return [record(ExampleInfo, one) for one in self._ask("bespoke_list_examples")]
+        return [record(ExampleInfo, example) for example in self._ask("bespoke_list_examples")]
 
     def count_examples(self) -> int:
         count = c.c_int64()
@@ -153,11 +165,11 @@ class Handle:
         return record(Forgotten, self._ask("bespoke_forget_example", text(id)))
 
     def current_run(self) -> Run | None:
-        found = self._ask("bespoke_current_run")
-        return None if found is None else record(Run, {**found, "example_ids": tuple(found["example_ids"])})
+        run = self._ask("bespoke_current_run")
+        return None if run is None else record(Run, {**run, "example_ids": tuple(run["example_ids"])})
 
     def planned_training(self) -> list[PlannedTraining]:
-        return [record(PlannedTraining, one) for one in self._ask("bespoke_planned_training")]
+        return [record(PlannedTraining, plan) for plan in self._ask("bespoke_planned_training")]
 
     def check_training(self, request: Request) -> None:
         self._call("bespoke_check_training", c.byref(request.struct()))
@@ -168,11 +180,11 @@ class Handle:
         return bool(ended.value)
 
     def versions(self) -> list[Version]:
-        return [record(Version, one) for one in self._ask("bespoke_list_versions")]
+        return [record(Version, version) for version in self._ask("bespoke_list_versions")]
 
     def rollback(self) -> Version | None:
-        found = self._ask("bespoke_rollback")
-        return None if found is None else record(Version, found)
+        version = self._ask("bespoke_rollback")
+        return None if version is None else record(Version, version)
 
     def reset(self) -> None:
         self._call("bespoke_reset")
@@ -195,15 +207,15 @@ class Handle:
         return self._computed("bespoke_train", [c.byref(given)], None, seconds, on_progress, stop)
 
     def evaluate(self, split: str, examples: Sequence[str] | None) -> dict[str, Any]:
-        """Of the user's examples of a split, or of these, each a JSON text."""
+        """The core's report on `examples`, each a JSON text. None: on the user's examples of a split."""
         listed = "" if examples is None else f"[{','.join(examples)}]"
         return self._computed("bespoke_evaluate", [text(split), text(listed)])
 
-    def open_session(self, generation: Generation) -> HandleSession:
-        return HandleSession(self, generation)
+    def open_conversation(self, generation: Generation) -> HandleConversation:
+        return HandleConversation(self, generation)
 
-    def judge(self, what: str, prompt: str, answers: str) -> Any:
-        """ "score" or "classify": what the core found."""
+    def judge(self, what: Judged, prompt: str, answers: str) -> Any:
+        """The core's JSON result."""
         return self._computed(f"bespoke_{what}", [text(prompt), text(answers)])
 
     def set_limit(self, memory_mb: float) -> None:
@@ -221,27 +233,30 @@ class Handle:
         on_progress: Listener | None = None,
         stop: Stop | None = None,
     ) -> dict[str, Any]:
-        """Of a call, of a session where one is given. It runs on a thread of its own, so that an interrupt reaches this one: here
-        callbacks are called. The core waits while `on_progress` runs, and `stop` is asked after each and 20 times a second."""
-        told: queue.SimpleQueue[Progress | None] = queue.SimpleQueue()
+        """The result of a call of the model, or of `session` if it is given.
+
+        The call runs on a thread of its own, so an interrupt reaches this one, which also calls the callbacks. The core waits while
+        `on_progress` runs. `stop` is asked after each progress and 20 times a second.
+        """
+        reported: queue.SimpleQueue[Progress | None] = queue.SimpleQueue()
         heard, gone = threading.Semaphore(0), threading.Event()
         cancel = self._library.plain("bespoke_cancel_new")
 
-        def tell(_: Any, found: Any) -> int:
+        def report(_: Any, progress: Any) -> int:
             if on_progress is not None and not gone.is_set():  # a token of an answer waits for nobody
-                told.put(_progress(found.contents))
+                reported.put(_progress(progress.contents))
                 heard.acquire()
             return 0
 
-        call = made(Call, cancel=cancel, deadline_seconds=seconds or 0.0, progress=OnProgress(tell))
+        call = struct(CCall, cancel=cancel, deadline_seconds=seconds or 0.0, progress=OnProgress(report))
         try:
             with self._open() as model, ThreadPoolExecutor(1, "bespoke") as alone:
                 if stop is not None and stop():
                     self._library.plain("bespoke_cancel_set", cancel)
                 done = alone.submit(self._library.ask, name, session or model, *arguments, c.byref(call))
-                done.add_done_callback(lambda _: told.put(None))
+                done.add_done_callback(lambda _: reported.put(None))
                 try:
-                    for progress in _until_none(told):
+                    for progress in _until_none(reported):
                         check_process(self._process, str(self.state))  # a callback may have forked
                         if progress is not None:
                             try:
@@ -254,22 +269,22 @@ class Handle:
                 except BaseException:
                     self._library.plain("bespoke_cancel_set", cancel)
                     gone.set()
-                    heard.release()  # of what is told meanwhile
+                    heard.release()  # for a progress that is reported meanwhile
                     raise
-                found: dict[str, Any] = done.result()
-                return found
+                result: dict[str, Any] = done.result()
+                return result
         finally:
             self._library.plain("bespoke_cancel_free", cancel)
 
 
-class HandleSession:
-    """A session with an open model. Closed with the last reference to it, at the latest."""
+class HandleConversation:
+    """A conversation with an open model: a session of bespoke.h. Its last reference closes it, at the latest."""
 
     def __init__(self, core: Handle, generation: Generation) -> None:
         self._core = core
         given = {**generation.fields(), "stop_texts": json.dumps(generation.stop_texts)}
         session = c.c_void_p()
-        core._call("bespoke_session_open", c.byref(made(GenerationStruct, **given)), c.byref(session))
+        core._call("bespoke_session_open", c.byref(struct(CGeneration, **given)), c.byref(session))
         self._session = session
         self.close = weakref.finalize(self, core._library.plain, "bespoke_session_close", session)
         self.close.atexit = False  # another thread may be within a call
@@ -282,16 +297,16 @@ class HandleSession:
         return record(AnswerPiece, self._core._computed("bespoke_session_next", [], self._session))
 
 
-def _progress(found: Any) -> Progress:
-    phase = _PHASES[found.phase]
-    return Progress(phase, found.step, found.steps, found.loss if phase == "step" else None, found.footprint_bytes)
+def _progress(given: CProgress) -> Progress:
+    phase = _PHASES[given.phase]
+    return Progress(phase, given.step, given.steps, given.loss if phase == "step" else None, given.footprint_bytes)
 
 
-def _until_none(told: queue.SimpleQueue[Progress | None]) -> Iterator[Progress | None]:
-    """What is told as it comes, and None every POLL_SECONDS in which nothing comes, until the call has ended."""
+def _until_none(reported: queue.SimpleQueue[Progress | None]) -> Iterator[Progress | None]:
+    """Each progress as it comes, and None after every POLL_SECONDS without one, until the call has ended."""
     while True:
         try:
-            progress = told.get(timeout=POLL_SECONDS)
+            progress = reported.get(timeout=POLL_SECONDS)
         except queue.Empty:
             yield None
             continue

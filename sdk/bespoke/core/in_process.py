@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The core's calls that compute, in this process, with torch as the engine: for a graphics card, and for bundles that were compiled
-for nothing else.
+"""The device core in this process, with torch as its engine: for a GPU, and for bundles that were compiled for no device.
 
-Most of this process is Python and torch, so the limit counts from the process as it is when a call begins, and reports say what
-came on top.
+Most of this process is Python and torch. So the limit counts from the size of the process when a call begins, and reports say what
+the call added.
 """
 
 from __future__ import annotations
@@ -13,93 +12,131 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from bespoke.core.answers import Generation
-from bespoke.core.handle import Handle, HandleSession, Place, Request
-from bespoke.core.library import Library
-from bespoke.core.runtime import evaluation, limit_megabytes, train_report
-from bespoke.core.torch_engine import TorchEngine
-from bespoke.errors import BespokeError
+from bespoke.core import library
+from bespoke.core.answers import Generation, Judged
+from bespoke.core.handle import Handle, HandleConversation, Place, Request
+from bespoke.core.limit import limit_megabytes
+from bespoke.core.reports import evaluation, train_report
+from bespoke.errors import BespokeError, MissingDependency
 from bespoke.rules.records import AnswerPiece
 from bespoke.rules.report import Evaluation, Listener, TrainReport
 
-__all__ = ["InProcess"]
+if TYPE_CHECKING:
+    from bespoke.core.torch_engine import TorchEngine
+
+__all__ = ["InProcess", "Torch"]
 
 SINCE_THE_CALL = 2  # bespoke_options.limit_is_added
-Found = TypeVar("Found")
+Result = TypeVar("Result")
+
+
+class Torch(NamedTuple):
+    """torch for one bundle."""
+
+    engine: TorchEngine
+    computing: Callable[
+        [], AbstractContextManager[None]
+    ]  # within it, torch has the settings and threads to compute with
 
 
 class InProcess:
-    """A model of its own for the calls that compute."""
+    """An `Engine`: a handle of its own for the calls that compute.
 
-    def __init__(
-        self,
-        library: Library,
-        place: Place,
-        engine: TorchEngine,
-        memory_bytes: int | None,
-        computing: Callable[[], AbstractContextManager[None]],
-    ) -> None:
-        """`computing`: within it, torch has the settings and the number of threads to compute with."""
+    Opened by the first of them, because torch takes 3 seconds and 280 MB to import.
+    """
+
+    name = "torch"
+
+    def __init__(self, place: Place, memory_bytes: int | None, import_torch: Callable[[], Torch]) -> None:
+        self._place = place
         self._memory_bytes = memory_bytes
-        self._computing = computing
+        self._share = 1.0
+        self._import_torch = import_torch
         self._alone = threading.Lock()
-        self._engine = engine
-        table = c.cast(c.pointer(self._engine.table), c.c_void_p)
-        self._core = Handle(
-            library, place, engine=table, memory_mb=limit_megabytes(memory_bytes), limit_is_added=SINCE_THE_CALL
-        )
+        self._torch: Torch | None = None
+        self._core: Handle | None = None
 
     def close(self) -> None:
-        self._core.close()
+        if self._core is not None:
+            self._core.close()
 
     def set_limit(self, memory_bytes: int | None) -> None:
-        self._core.set_limit(limit_megabytes(memory_bytes))
+        if self._core is not None:
+            self._core.set_limit(limit_megabytes(memory_bytes))
         self._memory_bytes = memory_bytes
 
     def set_pace(self, share: float) -> None:
-        self._core.set_pace(share)
+        if self._core is not None:
+            self._core.set_pace(share)
+        self._share = share
 
     def train(
-        self, asked: Request, seconds: float | None, on_progress: Listener | None, stop: Callable[[], bool] | None
+        self,
+        request: Request,
+        seconds: float | None,
+        on_progress: Listener | None,
+        stop: Callable[[], bool] | None,
     ) -> TrainReport:
-        found = self.computed(lambda: self._core.train(asked, seconds, on_progress, stop))
-        report = train_report({**found, "enforced_by": "none"})
+        core, torch = self._opened("Training")
+        answer = self.computed(lambda: core.train(request, seconds, on_progress, stop))
+        report = train_report({**answer, "enforced_by": "none"})
         idle = report.memory.idle_bytes
         memory = replace(
             report.memory, peak_bytes=max(0, report.memory.peak_bytes - idle), limit_bytes=self._memory_bytes
         )
         peaks = tuple(max(0, peak - idle) for peak in report.step_peak_bytes)
-        return replace(report, runtime=self._engine.runtime, memory=memory, step_peak_bytes=peaks)
+        return replace(report, runtime=torch.engine.runtime, memory=memory, step_peak_bytes=peaks)
 
     def evaluate(self, split: str, examples: Sequence[str] | None) -> Evaluation:
-        found = self.computed(lambda: self._core.evaluate(split, examples))
-        return replace(evaluation(found), runtime=self._engine.runtime)
+        core, torch = self._opened("Evaluating")
+        answer = self.computed(lambda: core.evaluate(split, examples))
+        return replace(evaluation(answer), runtime=torch.engine.runtime)
 
-    def open_session(self, generation: Generation) -> InProcessSession:
-        return InProcessSession(self, self._core.open_session(generation))
+    def open_conversation(self, generation: Generation) -> InProcessConversation:
+        core, _ = self._opened("Answering")
+        return InProcessConversation(self, core.open_conversation(generation))
 
-    def judge(self, what: str, prompt: str, answers: str) -> Any:
-        return self.computed(lambda: self._core.judge(what, prompt, answers))
+    def judge(self, what: Judged, prompt: str, answers: str) -> Any:
+        core, _ = self._opened("Answering")
+        return self.computed(lambda: core.judge(what, prompt, answers))
 
-    def computed(self, work: Callable[[], Found]) -> Found:
+    def computed(self, work: Callable[[], Result]) -> Result:
+        """The result of a call that computes. An error of the core has the engine's exception as its cause."""
+        assert self._torch is not None
         if not self._alone.acquire(blocking=False):
             return work()  # the core refuses it
+        engine = self._torch.engine
         try:
-            self._engine.failure = None
-            with self._computing():
+            engine.failure = None
+            with self._torch.computing():
                 return work()
         except BespokeError as error:
-            raise error from self._engine.failure
+            raise error from engine.failure
         finally:
             self._alone.release()
 
+    def _opened(self, what: str) -> tuple[Handle, Torch]:
+        """Imports torch and opens the handle at the first call."""
+        if self._core is None or self._torch is None:
+            with MissingDependency.unless_there(f"{what} with the engine 'torch'", "torch", "torch"):
+                self._torch = self._import_torch()
+            self._core = Handle(
+                library.load(),
+                self._place,
+                engine=c.cast(c.pointer(self._torch.engine.table), c.c_void_p),
+                memory_mb=limit_megabytes(self._memory_bytes),
+                limit_is_added=SINCE_THE_CALL,
+            )
+            self._core.set_pace(self._share)
+        return self._core, self._torch
 
-class InProcessSession:
-    """A session of it."""
 
-    def __init__(self, owner: InProcess, opened: HandleSession) -> None:
+class InProcessConversation:
+    """A conversation with a model of this process."""
+
+    def __init__(self, owner: InProcess, opened: HandleConversation) -> None:
         self._owner, self._opened = owner, opened
         self.feed, self.close = opened.feed, opened.close
 

@@ -18,17 +18,17 @@ from bespoke import errors
 from bespoke.core.finding import find
 from bespoke.errors import BespokeError, MissingDependency
 
-__all__ = ["FUNCTIONS", "STRUCTS", "Library", "error_of", "load", "made", "record", "text"]
+__all__ = ["FUNCTIONS", "STRUCTS", "Library", "error_of", "load", "record", "struct", "text"]
 
 Record = TypeVar("Record")
 PARTS = ("subject", "got", "expected", "next_step")
 
 
-class Text(c.Structure):
+class CText(c.Structure):
     _fields_ = (("data", c.c_char_p), ("size", c.c_size_t))
 
 
-class Error(c.Structure):
+class CError(c.Structure):
     _fields_ = (
         ("struct_size", c.c_size_t),
         ("status", c.c_int32),
@@ -37,47 +37,47 @@ class Error(c.Structure):
     )
 
 
-class Bundle(c.Structure):
+class CBundle(c.Structure):
     _fields_ = (
         ("struct_size", c.c_size_t),
-        ("path", Text),
+        ("path", CText),
         ("offset", c.c_uint64),
         ("size", c.c_uint64),
         ("descriptor", c.c_int32),
     )
 
 
-class Options(c.Structure):
+class COptions(c.Structure):
     _fields_ = (
         ("struct_size", c.c_size_t),
         ("memory_mb", c.c_double),
-        ("pin_sha256", Text),
+        ("pin_sha256", CText),
         ("public_key", c.c_char_p),
         ("engine", c.c_void_p),
         ("threads", c.c_int32),
         ("require_authenticated", c.c_int32),
-        ("cache", Text),
+        ("cache", CText),
         ("limit_is_added", c.c_int32),
     )
 
 
-class Training(c.Structure):
+class CTraining(c.Structure):
     _fields_ = (
         ("struct_size", c.c_size_t),
-        ("method", Text),
+        ("method", CText),
         ("steps", c.c_int64),
         ("seed", c.c_int64),
         ("has_seed", c.c_int32),
-        ("settings", Text),
+        ("settings", CText),
         ("new_run", c.c_int32),
     )
 
 
-class Example(c.Structure):
-    _fields_ = (("struct_size", c.c_size_t), ("json", Text), ("id", Text), ("use", Text))
+class CExample(c.Structure):
+    _fields_ = (("struct_size", c.c_size_t), ("json", CText), ("id", CText), ("use", CText))
 
 
-class Progress(c.Structure):
+class CProgress(c.Structure):
     _fields_ = (
         ("struct_size", c.c_size_t),
         ("phase", c.c_int32),
@@ -88,10 +88,10 @@ class Progress(c.Structure):
     )
 
 
-OnProgress = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.POINTER(Progress))
+OnProgress = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.POINTER(CProgress))
 
 
-class Call(c.Structure):
+class CCall(c.Structure):
     _fields_ = (
         ("struct_size", c.c_size_t),
         ("cancel", c.c_void_p),
@@ -101,7 +101,7 @@ class Call(c.Structure):
     )
 
 
-class Generation(c.Structure):
+class CGeneration(c.Structure):
     _fields_ = (
         ("struct_size", c.c_size_t),
         ("max_tokens", c.c_int64),
@@ -109,82 +109,82 @@ class Generation(c.Structure):
         ("top_p", c.c_double),
         ("top_k", c.c_int64),
         ("seed", c.c_uint64),
-        ("stop_texts", Text),
+        ("stop_texts", CText),
     )
 
 
 # Name in bespoke.h -> the struct here. The table of an engine stands with the engine that fills it.
 STRUCTS: dict[str, type[c.Structure]] = {
-    "bespoke_text": Text,
-    "bespoke_error": Error,
-    "bespoke_bundle": Bundle,
-    "bespoke_options": Options,
-    "bespoke_example": Example,
-    "bespoke_training": Training,
-    "bespoke_progress": Progress,
-    "bespoke_call": Call,
-    "bespoke_generation": Generation,
+    "bespoke_text": CText,
+    "bespoke_error": CError,
+    "bespoke_bundle": CBundle,
+    "bespoke_options": COptions,
+    "bespoke_example": CExample,
+    "bespoke_training": CTraining,
+    "bespoke_progress": CProgress,
+    "bespoke_call": CCall,
+    "bespoke_generation": CGeneration,
 }
 
-_MODEL, _SESSION, _ERROR = c.c_void_p, c.c_void_p, c.POINTER(c.POINTER(Error))
+_MODEL, _SESSION, _ERROR = c.c_void_p, c.c_void_p, c.POINTER(c.POINTER(CError))
 _OUT = c.POINTER(c.c_void_p)  # a text, to be freed
 _STATUS = c.c_int32
 # Name in bespoke.h -> what it returns, what it takes.
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "bespoke_error_free": (None, (c.POINTER(Error),)),
+    "bespoke_error_free": (None, (c.POINTER(CError),)),
     "bespoke_free": (None, (c.c_void_p,)),
-    "bespoke_open": (_STATUS, (c.POINTER(Bundle), Text, c.POINTER(Options), c.POINTER(_MODEL), _ERROR)),
+    "bespoke_open": (_STATUS, (c.POINTER(CBundle), CText, c.POINTER(COptions), c.POINTER(_MODEL), _ERROR)),
     "bespoke_close": (None, (_MODEL,)),
-    "bespoke_install": (_STATUS, (c.POINTER(Text), c.c_size_t, Text, c.POINTER(Options), _ERROR)),
+    "bespoke_install": (_STATUS, (c.POINTER(CText), c.c_size_t, CText, c.POINTER(COptions), _ERROR)),
     "bespoke_authenticated": (c.c_char_p, (_MODEL,)),
     "bespoke_set_limit": (_STATUS, (_MODEL, c.c_double, _ERROR)),
     "bespoke_set_pace": (_STATUS, (_MODEL, c.c_double, _ERROR)),
-    "bespoke_add_example": (_STATUS, (_MODEL, c.POINTER(Example), _OUT, _ERROR)),
+    "bespoke_add_example": (_STATUS, (_MODEL, c.POINTER(CExample), _OUT, _ERROR)),
     "bespoke_list_examples": (_STATUS, (_MODEL, _OUT, _ERROR)),
     "bespoke_count_examples": (_STATUS, (_MODEL, c.POINTER(c.c_int64), _ERROR)),
-    "bespoke_forget_example": (_STATUS, (_MODEL, Text, _OUT, _ERROR)),
+    "bespoke_forget_example": (_STATUS, (_MODEL, CText, _OUT, _ERROR)),
     "bespoke_current_run": (_STATUS, (_MODEL, _OUT, _ERROR)),
     "bespoke_planned_training": (_STATUS, (_MODEL, _OUT, _ERROR)),
-    "bespoke_check_training": (_STATUS, (_MODEL, c.POINTER(Training), _ERROR)),
+    "bespoke_check_training": (_STATUS, (_MODEL, c.POINTER(CTraining), _ERROR)),
     "bespoke_abandon_run": (_STATUS, (_MODEL, c.POINTER(c.c_int32), _ERROR)),
     "bespoke_list_versions": (_STATUS, (_MODEL, _OUT, _ERROR)),
     "bespoke_rollback": (_STATUS, (_MODEL, _OUT, _ERROR)),
     "bespoke_reset": (_STATUS, (_MODEL, _ERROR)),
-    "bespoke_export_adapter": (_STATUS, (_MODEL, Text, Text, c.c_int32, _ERROR)),
-    "bespoke_import_adapter": (_STATUS, (_MODEL, Text, c.c_int32, c.POINTER(c.c_int64), _ERROR)),
-    "bespoke_reset_for_new_base": (_STATUS, (c.POINTER(Bundle), Text, c.POINTER(Options), _ERROR)),
+    "bespoke_export_adapter": (_STATUS, (_MODEL, CText, CText, c.c_int32, _ERROR)),
+    "bespoke_import_adapter": (_STATUS, (_MODEL, CText, c.c_int32, c.POINTER(c.c_int64), _ERROR)),
+    "bespoke_reset_for_new_base": (_STATUS, (c.POINTER(CBundle), CText, c.POINTER(COptions), _ERROR)),
     "bespoke_cancel_new": (c.c_void_p, ()),
     "bespoke_cancel_set": (None, (c.c_void_p,)),
     "bespoke_cancel_free": (None, (c.c_void_p,)),
-    "bespoke_train": (_STATUS, (_MODEL, c.POINTER(Training), c.POINTER(Call), _OUT, _ERROR)),
-    "bespoke_evaluate": (_STATUS, (_MODEL, Text, Text, c.POINTER(Call), _OUT, _ERROR)),
-    "bespoke_verify": (_STATUS, (_MODEL, c.POINTER(Call), _OUT, _ERROR)),
-    "bespoke_session_open": (_STATUS, (_MODEL, c.POINTER(Generation), c.POINTER(_SESSION), _ERROR)),
+    "bespoke_train": (_STATUS, (_MODEL, c.POINTER(CTraining), c.POINTER(CCall), _OUT, _ERROR)),
+    "bespoke_evaluate": (_STATUS, (_MODEL, CText, CText, c.POINTER(CCall), _OUT, _ERROR)),
+    "bespoke_verify": (_STATUS, (_MODEL, c.POINTER(CCall), _OUT, _ERROR)),
+    "bespoke_session_open": (_STATUS, (_MODEL, c.POINTER(CGeneration), c.POINTER(_SESSION), _ERROR)),
     "bespoke_session_close": (None, (_SESSION,)),
-    "bespoke_session_feed": (_STATUS, (_SESSION, Text, _ERROR)),
-    "bespoke_session_next": (_STATUS, (_SESSION, c.POINTER(Call), _OUT, _ERROR)),
-    "bespoke_score": (_STATUS, (_MODEL, Text, Text, c.POINTER(Call), _OUT, _ERROR)),
-    "bespoke_classify": (_STATUS, (_MODEL, Text, Text, c.POINTER(Call), _OUT, _ERROR)),
+    "bespoke_session_feed": (_STATUS, (_SESSION, CText, _ERROR)),
+    "bespoke_session_next": (_STATUS, (_SESSION, c.POINTER(CCall), _OUT, _ERROR)),
+    "bespoke_score": (_STATUS, (_MODEL, CText, CText, c.POINTER(CCall), _OUT, _ERROR)),
+    "bespoke_classify": (_STATUS, (_MODEL, CText, CText, c.POINTER(CCall), _OUT, _ERROR)),
     "bespoke_version": (c.c_char_p, ()),
     "bespoke_instruction_set": (c.c_char_p, ()),
 }
 
 
-def text(value: str | bytes) -> Text:
+def text(value: str | bytes) -> CText:
     """Pointer and length; the struct keeps the bytes."""
     data = value if isinstance(value, bytes) else value.encode()
-    return Text(data, len(data))
+    return CText(data, len(data))
 
 
-def made(kind: type[c.Structure], **fields: Any) -> Any:
-    """One that says its size; texts become pointer and length where the struct has them."""
+def struct(kind: type[c.Structure], **fields: Any) -> Any:
+    """A struct of bespoke.h with its size filled in. A text becomes pointer and length where the struct has a CText."""
     kinds = {field[0]: field[1] for field in kind._fields_}
-    given = {name: text(value) if kinds[name] is Text else value for name, value in fields.items()}
+    given = {name: text(value) if kinds[name] is CText else value for name, value in fields.items()}
     return kind(struct_size=c.sizeof(kind), **given)
 
 
 class Library:
-    """The functions of one libbespoke_core. Made by `load`."""
+    """The functions of one libbespoke_core. `load` makes it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -194,12 +194,12 @@ class Library:
             function.restype, function.argtypes = returned, taken
 
     def plain(self, name: str, *arguments: Any) -> Any:
-        """Of a function that cannot fail."""
+        """Calls a function that cannot fail."""
         return getattr(self._functions, name)(*arguments)
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Raises what the core says."""
-        error = c.POINTER(Error)()
+        """Calls a function that can fail. Raises the core's error."""
+        error = c.POINTER(CError)()
         if self.plain(name, *arguments, c.byref(error)):
             try:
                 raise error_of(
@@ -209,39 +209,39 @@ class Library:
                 self.plain("bespoke_error_free", error)
 
     def ask(self, name: str, *arguments: Any) -> Any:
-        """The JSON document that a function gives as its last result."""
-        found = c.c_void_p()
-        self.call(name, *arguments, c.byref(found))
+        """Calls a function that can fail, and returns the JSON document that is its last result."""
+        document = c.c_void_p()
+        self.call(name, *arguments, c.byref(document))
         try:
-            return json.loads(c.string_at(found.value)) if found.value else None
+            return json.loads(c.string_at(document.value)) if document.value else None
         finally:
-            self.plain("bespoke_free", found)
+            self.plain("bespoke_free", document)
 
 
-def record(kind: type[Record], found: Mapping[str, Any]) -> Record:
-    """A record out of JSON; what this version does not know yet is left out."""
-    return kind(**{item.name: found[item.name] for item in fields(kind) if item.name in found})  # type: ignore[arg-type]
+def record(kind: type[Record], values: Mapping[str, Any]) -> Record:
+    """A record from JSON. Leaves out fields that this version does not know."""
+    return kind(**{item.name: values[item.name] for item in fields(kind) if item.name in values})  # type: ignore[arg-type]
 
 
-def error_of(said: Mapping[str, Any]) -> BespokeError:
-    """What the core says of an error, as the error of the same name here, with the core's four parts."""
-    kind = getattr(errors, str(said.get("kind")), None)
+def error_of(event: Mapping[str, Any]) -> BespokeError:
+    """An error of the core as the SDK's error of the same name, with the core's four parts."""
+    kind = getattr(errors, str(event.get("kind")), None)
     if not (isinstance(kind, type) and issubclass(kind, BespokeError)):
         kind = BespokeError
-    parts = {name: str(said.get(name, "")) for name in PARTS}
+    parts = {name: str(event.get(name, "")) for name in PARTS}
     return kind(parts.pop("subject"), **parts)
 
 
-_held: Library | None = None  # what this process has loaded
+_loaded: Library | None = None  # stays for the life of this process
 _loading = threading.Lock()
 
 
 def load() -> Library:
-    """The library of the core that was installed with this package. MissingDependency, with what to run, where there is none.
+    """The library of the core that was installed with this package. Raises MissingDependency where there is none.
 
-    A process keeps the copy that it has loaded, whatever BESPOKE_CORE names later: two of them must not open one state.
+    A process keeps the copy that it loaded first, even if BESPOKE_CORE changes: two copies must not open one state.
     """
-    global _held
+    global _loaded
     core = find()
     if core.library is None:
         raise MissingDependency(
@@ -249,8 +249,8 @@ def load() -> Library:
         )
     try:
         with _loading:
-            _held = _held or Library(core.library)
-            return _held
+            _loaded = _loaded or Library(core.library)
+            return _loaded
     except (OSError, AttributeError) as problem:  # AttributeError: a function of the header that an older one lacks
         raise MissingDependency(
             f"{core.library}",

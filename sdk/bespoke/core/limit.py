@@ -13,7 +13,7 @@ from typing import Any
 
 from bespoke.system.limits import ChildGroup, make_child_group
 
-__all__ = ["ChildLimit"]
+__all__ = ["ChildLimit", "limit_megabytes"]
 
 MARGIN_BYTES = 24 * 2**20
 STACK_BYTES = 8 * 2**20
@@ -54,3 +54,8 @@ class ChildLimit:
     def killed(self) -> bool:
         """Whether the system ended the child for going over."""
         return self._group is not None and self._group.kills() > 0
+
+
+def limit_megabytes(size: int | None) -> float:
+    """The limit in MB as the core takes it: -1 is no limit, and 0 would be the bundle's budget."""
+    return -1.0 if size is None else max(1, size) / 1e6

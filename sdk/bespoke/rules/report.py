@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-RuntimeName = Literal["core", "torch"]  # that can be asked for
 ComputedBy = Literal[
     "core", "torch", "gpu", "gpu_interpreter"
 ]  # the last: kernels of a GPU in an interpreter, on the processor

@@ -24,8 +24,8 @@ from bespoke.config import Settings
 from bespoke.contracts import CompilingTarget, EngineTarget, Target
 from bespoke.core import finding, library
 from bespoke.core.handle import Handle, Place, Request
+from bespoke.core.own_process import BUILT_IN, OwnProcess
 from bespoke.core.process import Child
-from bespoke.core.runtime import TARGET, CoreRuntime
 from bespoke.core.torch_engine import TorchEngine
 from bespoke.reference.threads import limited
 from bespoke.rules.report import Progress
@@ -65,7 +65,7 @@ def place_of(bundle: Path, state: Path) -> Place:
 
 def _is_of_the_core(name: str) -> bool:
     there = finding.find().library
-    return there is not None and (name == TARGET or any(there.parent.glob(f"libbespoke_engine_{name}.*")))
+    return there is not None and (name == BUILT_IN or any(there.parent.glob(f"libbespoke_engine_{name}.*")))
 
 
 def _engine_of(choice: Choice) -> Callable[[], TorchEngine] | None:
@@ -132,8 +132,8 @@ class AsCore:
                         core.process.kill()
             return _ended(core.process.wait(), json.dumps(last).encode())
 
-    def _core(self, bundle: Path, state: Path) -> CoreRuntime:
-        return CoreRuntime(place_of(bundle, state), None, self.engine)
+    def _core(self, bundle: Path, state: Path) -> OwnProcess:
+        return OwnProcess(place_of(bundle, state), None, self.engine)
 
 
 def main() -> None:

@@ -100,8 +100,8 @@ def answered(bundle: Path, state: Path, engine: TorchEngine | str) -> tuple[floa
     """The loss of four examples, and the first tokens of an answer."""
     with opened_core(bundle, state, engine) as core:
         loss = core.evaluate("train", [example(tokens) for tokens in numbers(4, 15, 9)])["loss"]
-        session = core.open_session(Generation(max_tokens=6))
-        session.feed(json.dumps(numbers(1, 11, 3)[0]))
-        pieces = [session.next() for _ in range(6)]
-        session.close()
+        conversation = core.open_conversation(Generation(max_tokens=6))
+        conversation.feed(json.dumps(numbers(1, 11, 3)[0]))
+        pieces = [conversation.next() for _ in range(6)]
+        conversation.close()
     return loss, [piece.token for piece in pieces]

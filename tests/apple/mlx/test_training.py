@@ -17,10 +17,10 @@ import pytest
 
 from bespoke import PersonalModel
 from bespoke.bundle.reader import open_bundle
+from bespoke.conversation import Conversation
 from bespoke.core import find
 from bespoke.errors import ConfigError, MissingDependency
 from bespoke.reference.train import RunState, replay, train
-from bespoke.session import Session
 from tests.apple.mlx.bundles import CONTEXT, FAMILIES, STEPS, add_examples, bundle_of
 from tests.apple.mlx.engine import NOT_BUILT, engine_library
 from tests.apple.mlx.watching import Watch
@@ -61,7 +61,7 @@ def trained(bundle: Path, state: Path, method: str, **open_with: Any) -> np.ndar
         add_examples(model)
         report = model.train(STEPS, method=method, seed=3)
     assert report.steps == STEPS
-    assert report.runtime == ("torch" if open_with else "core")
+    assert report.runtime == ("torch" if open_with.get("engine") == "torch" else "core")
     return np.array(report.losses)
 
 
@@ -150,7 +150,7 @@ def test_mezo_runs_freely_as_the_reference_does(bundle: Path, form: str, tmp_pat
 @EVERY
 def test_golden_vectors_hold(bundle: Path, form: str, tmp_path: Path) -> None:
     with PersonalModel.open(bundle, tmp_path / "state", engine="mlx") as model:
-        found = model._child.verify()
+        found = model._engine.verify()  # type: ignore[attr-defined]
     assert found["golden"]
     assert len(found["checks"]) > 3
 
@@ -160,7 +160,7 @@ def test_a_run_stopped_on_mlx_goes_on_in_torch_and_back(bundle: Path, form: str,
     whole, state = tmp_path / "whole", tmp_path / "state"
     expected = trained(bundle, whole, "mesp")
     losses: list[float] = []
-    for most, where in ((3, {"engine": "mlx"}), (8, {"runtime": "torch"}), (STEPS + 1, {"engine": "mlx"})):
+    for most, where in ((3, {"engine": "mlx"}), (8, {"engine": "torch"}), (STEPS + 1, {"engine": "mlx"})):
         with PersonalModel.open(bundle, state, **where) as model:
             add_examples(model)
             stopped = len(losses)
@@ -196,10 +196,11 @@ def test_a_run_killed_on_mlx_goes_on_from_its_last_commit(bundle: Path, form: st
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
-def answered(session: Session) -> list[list[int]]:
+def answered(conversation: Conversation) -> list[list[int]]:
     """The tokens of two turns."""
     return [
-        [piece.token for piece in session.feed(turn) if piece.token is not None] for turn in ([5, 17, 99, 4], [8, 3])
+        [piece.token for piece in conversation.feed(turn) if piece.token is not None]
+        for turn in ([5, 17, 99, 4], [8, 3])
     ]
 
 
@@ -207,19 +208,19 @@ def answered(session: Session) -> list[list[int]]:
 def test_two_turns_are_answered_with_the_same_tokens_as_in_torch(bundle: Path, form: str, tmp_path: Path) -> None:
     """What it takes is written down beside ExecuTorch's of the same run: each in a process of the core."""
     with (
-        PersonalModel.open(bundle, tmp_path / "torch", runtime="torch") as model,
-        model.session(max_tokens=50) as session,
+        PersonalModel.open(bundle, tmp_path / "torch", engine="torch") as model,
+        model.conversation(max_tokens=50) as conversation,
     ):
-        expected = answered(session)
+        expected = answered(conversation)
     assert sum(map(len, expected)) == 100 <= CONTEXT
     counts: dict[str, object] = {"tokens": 100}
     for name in ("mlx", "executorch"):
         with (
             PersonalModel.open(bundle, tmp_path / name, engine=name) as model,
-            model.session(max_tokens=50) as session,
-            Watch(session._opened._core.process.pid) as watch,  # type: ignore[attr-defined]
+            model.conversation(max_tokens=50) as conversation,
+            Watch(conversation._opened._core.process.pid) as watch,  # type: ignore[attr-defined]
         ):
-            assert answered(session) == expected
+            assert answered(conversation) == expected
         counts |= {
             f"processor seconds by {name}": watch.processor_seconds,
             f"MB at most by {name}": watch.peak_bytes / 1e6,
@@ -243,14 +244,10 @@ def test_the_command_line_takes_an_engine(tmp_path_factory: pytest.TempPathFacto
 
 def test_an_engine_that_was_not_built_is_named(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
     bundle = bundle_of(tmp_path_factory, "llama", "decode")
-    with pytest.raises(
-        ConfigError, match=r"engine 'coreml'.*a bundle for mlx, executorch.*a bundle for the target 'coreml'"
-    ):
+    with pytest.raises(ConfigError, match=r"engine 'coreml'.*a bundle for mlx, executorch.*targets='coreml'"):
         PersonalModel.open(bundle, tmp_path / "state", engine="coreml")
-    with pytest.raises(ConfigError, match=r"engine 'mlx'.*runtime 'torch'"):
-        PersonalModel.open(bundle, tmp_path / "state", engine="mlx", runtime="torch")
     with PersonalModel.open(bundle, tmp_path / "state", engine="mlx") as model:
-        model._child._request["engine"] = "no_such_engine"  # as of a core that was built without it
+        model._engine._request["engine"] = "no_such_engine"  # as of a core that was built without it
         with pytest.raises(
             MissingDependency, match=r"engine 'no_such_engine'.*libbespoke_engine_no_such_engine\.so.*pip install"
         ):

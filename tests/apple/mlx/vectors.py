@@ -28,10 +28,10 @@ def write_vectors(folder: Path) -> None:
         made = build("qwen2", folder / device, {"mlx": options}, {METHOD: METHODS[METHOD]})
         made.rename(folder / f"{device}.bundle")
         shutil.rmtree(folder / device)
-    with PersonalModel.open(folder / "cpu.bundle", folder / "state", runtime="torch") as model:
+    with PersonalModel.open(folder / "cpu.bundle", folder / "state", engine="torch") as model:
         add_examples(model)
     shutil.copytree(folder / "state", folder / "trained")
-    with PersonalModel.open(folder / "cpu.bundle", folder / "trained", runtime="torch") as model:
+    with PersonalModel.open(folder / "cpu.bundle", folder / "trained", engine="torch") as model:
         losses = model.train(STEPS, method=METHOD, seed=SEED).losses
     shutil.rmtree(folder / "trained")
     run = {"method": METHOD, "steps": STEPS, "seed": SEED, "losses": losses}

@@ -26,7 +26,6 @@ CALLS = [
     "PersonalModel.open(bundle, TEXT)",
     "opened(pin_sha256=TEXT)",
     "opened(public_key=TEXT.encode(errors='replace'))",
-    "opened(runtime=TEXT)",
     "opened(engine=TEXT)",
     "opened(memory_mb=TEXT)",
     "PersonalModel.reset_for_new_base(TEXT, state)",
@@ -50,7 +49,7 @@ CALLS = [
     "model.generate([TEXT])",
     "model.generate('a', stop_texts=TEXT)",
     "model.generate('a', stop_texts=[TEXT, ''])",
-    "model.session().feed([{TEXT: TEXT}])",
+    "model.conversation().feed([{TEXT: TEXT}])",
     "model.classify('a', TEXT)",
     "model.score('a', [{TEXT: 1}])",
     "model.export_adapter(TEXT, base=True)",
@@ -115,7 +114,7 @@ CALLS = [
     "Personalizer(model_folder, licence=TEXT)",
     "command(TEXT)",
     "command('inspect', '--' + TEXT)",
-    "command('verify', bundle, '--runtime', TEXT)",
+    "command('verify', bundle, '--engine', TEXT)",
 ]
 
 FILES = {

@@ -170,9 +170,9 @@ ROWS = [
         "--method mebp: got no such method; expected one of mesp, generation. Name one of them.",
     ),
     (
-        "verify {bundle} --runtime core",
+        "verify {bundle} --engine executorch",
         "ConfigError",
-        "--runtime core: got a bundle for torch; expected a bundle for the target 'executorch'. Build it with --targets executorch, or train it with --runtime torch.",
+        "--engine executorch: got a bundle for torch; expected 'torch', or a target that the bundle was compiled for. Build it with --targets executorch, or use --engine torch.",
     ),
     # ---- train -----------------------------------------------------------------------------------------------------------------
     ("train {bundle}", "MissingParameter", "Missing option '--state'."),
@@ -211,7 +211,11 @@ ROWS = [
         "ConfigError",
         "method 'mexp': got no method of that name in the bundle; expected one of mesp. Name one of them, or build the bundle with it.",
     ),
-    (f"{TRAIN} --runtime gpu", "BadParameter", "Invalid value for '--runtime': 'gpu' is not one of 'core', 'torch'."),
+    (
+        f"{TRAIN} --engine gpu",
+        "ConfigError",
+        "--engine gpu: got a bundle for torch; expected 'torch', or a target that the bundle was compiled for. Build it with --targets gpu, or use --engine torch.",
+    ),
     (
         f"{TRAIN} --memory-mb 0.5",
         "BudgetExceeded",
@@ -344,7 +348,7 @@ def test_the_error_says_what_is_wrong_with_a_command_line(
 ) -> None:
     printed: list[BespokeError | click.ClickException] = []
     tell = bespoke.cli.tell_error
-    monkeypatch.setattr(bespoke.cli, "tell_error", lambda session, error: (printed.append(error), tell(session, error)))
+    monkeypatch.setattr(bespoke.cli, "tell_error", lambda output, error: (printed.append(error), tell(output, error)))
     answer = run(*(place.fill(word) for word in shlex.split(line)))
     assert [type(error).__name__ for error in printed] == [kind], answer
     assert answer.code == printed[0].exit_code > 0

@@ -61,9 +61,9 @@ ROWS = [
         "public_key: got 'ab'; expected bytes. Read the key's file as bytes.",
     ),
     (
-        "open(bundle, new, runtime='gpu')",
+        "open(bundle, new, engine='gpu')",
         "ConfigError",
-        "runtime: got 'gpu'; expected 'core' or 'torch'. Name one of them, or none.",
+        "engine 'gpu': got a bundle for torch; expected 'torch', or a target that the bundle was compiled for. Build it with targets='gpu', or use the engine 'torch'.",
     ),
     # ---- train -----------------------------------------------------------------------------------------------------------------
     ("m.train(steps='ten')", "ConfigError", "train.steps: got 'ten'; expected a whole number. Change train.steps."),
@@ -227,22 +227,22 @@ ROWS = [
         "seed: got -1; expected a whole number from 0 to 18446744073709551615. Change seed.",
     ),
     (
-        "m.session(max_tokens=0)",
+        "m.conversation(max_tokens=0)",
         "GenerationError",
         "max_tokens: got 0; expected a whole number, at least 1. Change max_tokens.",
     ),
     (
-        "m.session(stop_texts='END')",
+        "m.conversation(stop_texts='END')",
         "GenerationError",
         "stop_texts: got 'END'; expected a list of texts, none of them empty. Change stop_texts.",
     ),
     (
-        "m.session(stop_texts=[''])",
+        "m.conversation(stop_texts=[''])",
         "GenerationError",
         "stop_texts: got ['']; expected a list of texts, none of them empty. Change stop_texts.",
     ),
-    ("m.session().feed([])", "GenerationError", f"prompt: got an empty list; {PROMPT}"),
-    ("m.session().feed([10**6])", "DataError", f"prompt: got 1000000; {IDS}"),
+    ("m.conversation().feed([])", "GenerationError", f"prompt: got an empty list; {PROMPT}"),
+    ("m.conversation().feed([10**6])", "DataError", f"prompt: got 1000000; {IDS}"),
     (
         "m.classify([1, 2], [])",
         "DataError",

@@ -41,10 +41,12 @@ def chat(bundle: Path, state: Path, lines: list[str], *options: str) -> tuple[st
 def answers(bundle: Path, state: Path, questions: list[str], system: str = "") -> str:
     """The same conversation in Python, an answer on each line."""
     said = ""
-    with PersonalModel.open(bundle, state) as model, model.session(max_tokens=6) as session:
+    with PersonalModel.open(bundle, state) as model, model.conversation(max_tokens=6) as conversation:
         new = [{"role": "system", "content": system}] if system else []
         for question in questions:
-            said += "".join(piece.text for piece in session.feed([*new, {"role": "user", "content": question}])) + "\n"
+            said += (
+                "".join(piece.text for piece in conversation.feed([*new, {"role": "user", "content": question}])) + "\n"
+            )
             new = []
     return said
 

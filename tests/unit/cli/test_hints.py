@@ -92,8 +92,8 @@ def test_no_message_names_python_on_the_command_line() -> None:
             "In Python, call PersonalModel.reset_for_new_base: examples are kept",
         ),
         (
-            "Build it with targets='executorch', or train it with the runtime 'torch'",
-            "Build it with --targets executorch, or train it with --runtime torch",
+            "Build it with targets='executorch', or train it with the engine 'torch'",
+            "Build it with --targets executorch, or train it with --engine torch",
         ),
         (
             "Name the model's state, its method and its data",

@@ -74,7 +74,7 @@ def test_a_build_leaves_its_result_alone_and_no_warning_of_what_it_imports(stori
 
 @pytest.mark.slow
 def test_a_bar_of_what_is_over_does_not_stay_above_an_error(built: Built, examples: Path, tmp_path: Path) -> None:
-    state = ("--state", tmp_path / "s", "--runtime", "torch")
+    state = ("--state", tmp_path / "s", "--engine", "torch")
     bad = tmp_path / "bad.jsonl"
     bad.write_text(examples.read_text() + '{"text": 3}\n')
     code, shown = on_a_terminal("train", built.bundle, *state, "--examples", bad)

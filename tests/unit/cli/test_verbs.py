@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
 
@@ -11,8 +12,8 @@ import click
 import bespoke
 from bespoke import Personalizer, PersonalModel
 from bespoke.cli import cli
+from bespoke.conversation import Conversation
 from bespoke.examples import Examples
-from bespoke.session import Session
 from tests.conftest import REPOSITORY
 
 
@@ -27,9 +28,9 @@ def column(number: int) -> set[str]:
 
 
 def public(kind: type) -> set[str]:
-    return {
-        name for name, member in vars(kind).items() if not name.startswith("_") and not isinstance(member, property)
-    }
+    """Its methods, those of its bases too."""
+    members = inspect.getmembers(kind)
+    return {name for name, member in members if not name.startswith("_") and not isinstance(member, property)}
 
 
 def commands(group: click.Group, path: str = "bespoke") -> Iterator[str]:
@@ -43,7 +44,7 @@ def commands(group: click.Group, path: str = "bespoke") -> Iterator[str]:
 def test_the_table_has_every_verb_of_python_and_no_other() -> None:
     there = {f"{kind.__name__}.{name}" for kind in (PersonalModel, Personalizer) for name in public(kind)}
     there |= {f"examples.{name}" for name in public(Examples)}
-    there |= {f"session.{name}" for name in (*public(Session), "__next__")}
+    there |= {f"conversation.{name}" for name in (*public(Conversation), "__next__")}
     there |= {f"bespoke.{name}" for name in bespoke.__all__ if name[0].islower()}
     assert column(1) - {"train(stop=...)", "bespoke.__version__", "PersonalModel.authenticated"} == there
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.xdist_group("tiny")
 
 @pytest.fixture
 def model(tiny_bundle: Path, tmp_path: Path) -> PersonalModel:
-    model = PersonalModel.open(tiny_bundle, tmp_path / "state", runtime="torch")
+    model = PersonalModel.open(tiny_bundle, tmp_path / "state", engine="torch")
     add_numbers(model)
     return model
 

@@ -100,7 +100,7 @@ def test_the_structs_have_the_fields_of_the_header(struct: str) -> None:
 def test_an_error_of_the_core_has_its_class_and_its_four_parts(tmp_path: Path) -> None:
     core = library.load()
     model = c.c_void_p()
-    bundle = library.made(library.Bundle, path=str(tmp_path / "nosuch"))
+    bundle = library.struct(library.CBundle, path=str(tmp_path / "nosuch"))
     with pytest.raises(BundleError) as refused:
         core.call("bespoke_open", bundle, library.text(str(tmp_path / "state")), None, c.byref(model))
     assert str(tmp_path / "nosuch") in refused.value.subject
@@ -114,7 +114,7 @@ def test_a_kind_that_this_version_does_not_know_is_the_base_of_all() -> None:
 
 
 def test_a_core_without_its_library_says_what_to_run(fake_core: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "_held", None)  # as in a process that has loaded none
+    monkeypatch.setattr(library, "_loaded", None)  # as in a process that has loaded none
     with pytest.raises(MissingDependency, match="Install bespoke-sdk again"):
         library.load()
     fake_core.with_name(library.Path(find().library or "").name).write_bytes(b"no library")

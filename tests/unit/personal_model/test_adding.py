@@ -13,7 +13,7 @@ from tests.unit.personal_model.tiny import add_numbers, numbers
 def test_the_thousandth_example_takes_the_work_of_the_hundredth(tiny_bundle: Path, tmp_path: Path) -> None:
     """Seconds of the processor, of this thread alone; the fastest of several hundreds, since other work disturbs some."""
     spent = {}
-    with PersonalModel.open(tiny_bundle, tmp_path / "alice", runtime="torch") as model:
+    with PersonalModel.open(tiny_bundle, tmp_path / "alice", engine="torch") as model:
         for first in range(0, 1000, 100):
             began = time.thread_time()
             add_numbers(model, 100, first)

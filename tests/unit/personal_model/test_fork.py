@@ -45,7 +45,7 @@ def in_fork(work: Callable[[], Any]) -> Any:
 
 @pytest.fixture
 def model(tiny_bundle: Path, tmp_path: Path) -> Any:
-    model = PersonalModel.open(tiny_bundle, tmp_path / "state", runtime="torch")
+    model = PersonalModel.open(tiny_bundle, tmp_path / "state", engine="torch")
     add_numbers(model)
     yield model
     model.close()
@@ -83,7 +83,7 @@ def test_what_a_fork_adds_through_the_handle_of_its_parent_is_refused_and_nothin
 def test_every_verb_of_an_inherited_model_names_the_process_that_opened_it(
     model: PersonalModel, tmp_path: Path
 ) -> None:
-    session = model.session()
+    conversation = model.conversation()
     verbs: list[Callable[[], Any]] = [
         lambda: model.examples.add(numbers(1)),
         model.examples.list,
@@ -99,10 +99,10 @@ def test_every_verb_of_an_inherited_model_names_the_process_that_opened_it(
         model.planned_training,
         lambda: model.set_limit(10),
         lambda: model.set_pace(0.5),
-        model.session,
+        model.conversation,
         lambda: model.generate_ids([40]),
         lambda: model.score([40], [[41]]),
-        lambda: session.feed([40]),
+        lambda: conversation.feed([40]),
         lambda: model.export_adapter(tmp_path / "adapter", base=True),
         lambda: model.import_adapter(tmp_path),
     ]
@@ -111,7 +111,7 @@ def test_every_verb_of_an_inherited_model_names_the_process_that_opened_it(
         assert isinstance(message, str)
         assert message.startswith("StateError: ")
         assert f"a handle of process {os.getpid()} in its fork" in message
-    session.close()
+    conversation.close()
 
 
 def test_a_fork_may_not_open_a_state_that_its_parent_has_open_and_may_open_others(
@@ -127,19 +127,19 @@ def test_a_fork_may_not_open_a_state_that_its_parent_has_open_and_may_open_other
 
 
 def test_a_fork_that_closes_drops_or_is_ended_leaves_the_parents_model_alone(model: PersonalModel) -> None:
-    session = model.session(max_tokens=4).feed([40, 41])
-    next(session)
+    conversation = model.conversation(max_tokens=4).feed([40, 41])
+    next(conversation)
 
     def leave() -> str:
-        nonlocal model, session
-        session.close()
+        nonlocal model, conversation
+        conversation.close()
         model.close()
-        del session, model
+        del conversation, model
         gc.collect()
         return "left"
 
     assert in_fork(leave) == "left"
-    assert next(session).token is not None
+    assert next(conversation).token is not None
     assert model.examples.add(numbers(3), id="after the fork").created
 
 
@@ -173,7 +173,7 @@ def step(number, loss):
     print("forked", flush=True)
     time.sleep(60)
 
-with PersonalModel.open(sys.argv[1], sys.argv[2], runtime="torch") as model:
+with PersonalModel.open(sys.argv[1], sys.argv[2], engine="torch") as model:
     add_numbers(model)
     model.train(on_step=step)
 """
@@ -191,7 +191,7 @@ def test_a_fork_does_not_keep_the_lock_of_a_trainer_that_was_killed(tiny_bundle:
     trainer.kill()
     trainer.wait()
     try:
-        with PersonalModel.open(tiny_bundle, tmp_path / "state", runtime="torch") as model:
+        with PersonalModel.open(tiny_bundle, tmp_path / "state", engine="torch") as model:
             assert model.train().stopped_because == "finished"
     finally:
         os.killpg(trainer.pid, signal.SIGKILL)

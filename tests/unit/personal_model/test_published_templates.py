@@ -56,9 +56,9 @@ def bundle_with(family: str, folder: Path) -> Path:
 
 
 def said(model: PersonalModel, asked: Any) -> tuple[str, str | None]:
-    with model.session(max_tokens=LONGEST_ANSWER) as session:
-        text = "".join(piece.text for piece in session.feed(asked))
-        return text, session.stopped_because
+    with model.conversation(max_tokens=LONGEST_ANSWER) as conversation:
+        text = "".join(piece.text for piece in conversation.feed(asked))
+        return text, conversation.stopped_because
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ def real_states(tiny_core_bundle: Path, tmp_path_factory: pytest.TempPathFactory
 
     def make(folder: Path) -> None:
         for method, steps in (("mesp", 5), ("mezo", SLOT_STEP + 3)):
-            with PersonalModel.open(tiny_core_bundle, folder / method, runtime="core") as model:
+            with PersonalModel.open(tiny_core_bundle, folder / method, engine="executorch") as model:
                 add_numbers(model)
                 assert model.train(6, method="mesp").accepted
                 model.train(2 * SLOT_STEP, seconds=1e-9, method=method, seed=3)  # over before the first step

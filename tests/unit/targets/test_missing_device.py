@@ -63,7 +63,7 @@ def test_without_an_npu_its_programs_are_refused_for_what_the_device_lacks(
     ).build(tmp_path / "bundle")
     example = {"tokens": [40, 41, 42], "mask": [0, 1, 1]}
     with (
-        PersonalModel.open(bundle, tmp_path / "state", runtime="core") as opened,
+        PersonalModel.open(bundle, tmp_path / "state", engine="executorch") as opened,
         pytest.raises((Unavailable, MissingDependency)) as caught,
     ):
         opened.evaluate([example])

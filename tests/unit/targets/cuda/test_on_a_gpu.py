@@ -83,7 +83,7 @@ def test_training_with_the_kernels_is_the_same_whatever_the_app_has_set(
     bundle: Path, tmp_path: Path, name: str
 ) -> None:
     def trained(state: Path) -> list[object]:
-        with PersonalModel.open(bundle, state, runtime="torch") as model:
+        with PersonalModel.open(bundle, state, engine="torch") as model:
             add_numbers(model)
             report = model.train()
             assert report.runtime == "gpu"

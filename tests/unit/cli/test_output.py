@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from bespoke.cli import cli, run
+from bespoke.cli.output import print_json, progress
 from bespoke.cli.page import command_line_page
-from bespoke.cli.session import print_json, progress
 from bespoke.core import find
 from tests.conftest import REPOSITORY
 from tests.unit.cli.commands import bespoke

@@ -18,12 +18,12 @@ import torch
 
 from bespoke import PersonalModel
 from bespoke.bundle.reader import open_bundle
+from bespoke.conversation import Conversation
 from bespoke.core import process
 from bespoke.core.answers import Generation
 from bespoke.errors import BespokeError, BudgetExceeded, Busy, DataError, GenerationError, StateError
 from bespoke.reference.exported import exported_adapter
 from bespoke.reference.generate import generate
-from bespoke.session import Session
 from tests.native.family_folders import CLEAR, CONTEXT, VOCABULARY, family, folder, make
 from tests.support.checks import full, new_seed, record_check
 from tests.support.models import dequantized_reference
@@ -59,7 +59,7 @@ def oracle(folder: Path) -> Oracle:
 
 @pytest.fixture
 def model(folder: Path, tmp_path: Path) -> Iterator[PersonalModel]:
-    with PersonalModel.open(folder / "bundle", tmp_path / "state", runtime="core") as opened:
+    with PersonalModel.open(folder / "bundle", tmp_path / "state", engine="executorch") as opened:
         opened.import_adapter(folder / "adapters" / "0", trust_base=True)
         yield opened
 
@@ -67,12 +67,12 @@ def model(folder: Path, tmp_path: Path) -> Iterator[PersonalModel]:
 one_family = pytest.mark.parametrize("family", ["llama"], indirect=True)  # where families make no difference
 
 
-def random_turns(numbers: np.random.Generator, turns: int, most: int, vocabulary: int = VOCABULARY) -> Conversation:
+def random_turns(numbers: np.random.Generator, turns: int, most: int, vocabulary: int = VOCABULARY) -> Turns:
     return [numbers.integers(3, vocabulary, numbers.integers(1, most)).tolist() for _ in range(turns)]
 
 
-def answered(session: Session, prompt: Any) -> list[int]:
-    return [piece.token for piece in session.feed(prompt) if piece.token is not None]
+def answered(conversation: Conversation, prompt: Any) -> list[int]:
+    return [piece.token for piece in conversation.feed(prompt) if piece.token is not None]
 
 
 def agreement(oracle: Oracle, seen: list[int], answered: list[int]) -> tuple[int, int]:
@@ -98,7 +98,7 @@ def test_greedy_tokens_of_a_trained_model_are_those_of_transformers(name: str, s
 
     trained = stories if name == "stories260K" else ensure_model()
     make(trained, tmp_path)
-    with PersonalModel.open(tmp_path / "bundle", tmp_path / "state", runtime="core") as model:
+    with PersonalModel.open(tmp_path / "bundle", tmp_path / "state", engine="executorch") as model:
         model.import_adapter(tmp_path / "adapters" / "0", trust_base=True)
         check_greedy_tokens(model, Oracle(tmp_path, 0, trained), 512, name)
 
@@ -110,10 +110,10 @@ def check_greedy_tokens(model: PersonalModel, oracle: Oracle, vocabulary: int, n
     same = clear = tokens = 0
     for _ in range(conversations):
         seen: list[int] = []
-        with model.session(max_tokens=45) as session:
+        with model.conversation(max_tokens=45) as conversation:
             for turn in random_turns(numbers, 3, 12, vocabulary):
                 seen += turn
-                said = answered(session, turn)
+                said = answered(conversation, turn)
                 found = agreement(oracle, seen, said)
                 same, clear, tokens = same + found[0], clear + found[1], tokens + len(said)
                 seen += said
@@ -160,10 +160,10 @@ def test_a_prompt_that_begins_as_the_one_before_answers_as_if_it_came_first(mode
 def test_two_sessions_in_turn_answer_as_each_alone(model: PersonalModel) -> None:
     prompts = [[11, 12, 13, 14], [90, 80, 70]]
     alone = [list(model.generate_ids(prompt, max_tokens=12)) for prompt in prompts]
-    with model.session(max_tokens=12) as one, model.session(max_tokens=12) as other:
+    with model.conversation(max_tokens=12) as one, model.conversation(max_tokens=12) as other:
         one.feed(prompts[0])
         other.feed(prompts[1])
-        together = [[next(session).token for _ in range(12)] for session in (one, other)]
+        together = [[next(conversation).token for _ in range(12)] for conversation in (one, other)]
         assert together == alone
         one.feed([1])
         other.feed([2])
@@ -176,19 +176,19 @@ def test_each_answer_is_of_the_adapter_that_answered_when_it_began(
     model: PersonalModel, folder: Path, oracle: Oracle
 ) -> None:
     oracles, seen = [oracle, Oracle(folder, 1)], [5, 6, 7]
-    with model.session(max_tokens=10) as session:
-        session.feed(seen)
+    with model.conversation(max_tokens=10) as conversation:
+        conversation.feed(seen)
         for number in (0, 1, 0):
-            said = [next(session).token for _ in range(4)]
+            said = [next(conversation).token for _ in range(4)]
             if number:
                 model.rollback()
             else:
                 model.import_adapter(folder / "adapters" / "1", trust_base=True)
-            said += [piece.token for piece in session]
+            said += [piece.token for piece in conversation]
             assert len(said) == 10
             agreement(oracles[number], seen, said)  # type: ignore[arg-type]
             seen += [*said, 9]  # type: ignore[list-item]
-            session.feed([9])
+            conversation.feed([9])
 
 
 @one_family
@@ -196,14 +196,14 @@ def test_training_between_two_tokens_ends_nothing(model: PersonalModel) -> None:
     for number in range(6):
         model.examples.add({"tokens": [3 + number, 20, 21, 22]})
     whole = list(model.generate_ids([40, 41], max_tokens=10))
-    with model.session(max_tokens=10) as session:
-        session.feed([40, 41])
-        first = [next(session).token for _ in range(4)]
+    with model.conversation(max_tokens=10) as conversation:
+        conversation.feed([40, 41])
+        first = [next(conversation).token for _ in range(4)]
         done: list[int] = []
         report = model.train(3, on_step=lambda step, _: done.append(step), stop=lambda: bool(done))
         assert report.steps >= 1
         assert report.accepted is None  # the run has not ended
-        assert first + [piece.token for piece in session] == whole
+        assert first + [piece.token for piece in conversation] == whole
 
 
 @one_family
@@ -211,52 +211,52 @@ def test_a_session_ends_where_its_context_is_full(model: PersonalModel) -> None:
     with pytest.raises(GenerationError, match=f"1 to {CONTEXT - 1} tokens"):
         model.generate_ids([7] * CONTEXT)
     assert len(list(model.generate_ids([7] * (CONTEXT - 1), max_tokens=9))) == 2
-    with model.session() as session:
-        assert len(answered(session, [7] * 100)) == CONTEXT - 100 + 1
-        assert session.stopped_because == "context_full"
-        assert answered(session, [7]) == []
-        assert session.stopped_because == "context_full"
-    with model.session(max_tokens=3) as session:
-        answered(session, [7] * 100)
-        assert answered(session, [7] * 100) == []  # nothing of it was taken
-        assert session.stopped_because == "context_full"
-        assert len(answered(session, [7])) == 3
-        assert session.stopped_because == "max_tokens"
+    with model.conversation() as conversation:
+        assert len(answered(conversation, [7] * 100)) == CONTEXT - 100 + 1
+        assert conversation.stopped_because == "context_full"
+        assert answered(conversation, [7]) == []
+        assert conversation.stopped_because == "context_full"
+    with model.conversation(max_tokens=3) as conversation:
+        answered(conversation, [7] * 100)
+        assert answered(conversation, [7] * 100) == []  # nothing of it was taken
+        assert conversation.stopped_because == "context_full"
+        assert len(answered(conversation, [7])) == 3
+        assert conversation.stopped_because == "max_tokens"
 
 
 @one_family
 def test_what_cannot_be_fed_changes_nothing(model: PersonalModel) -> None:
-    with model.session(max_tokens=4) as session:
-        assert list(session) == []
+    with model.conversation(max_tokens=4) as conversation:
+        assert list(conversation) == []
         of_ids_only = (("text", DataError), ([{"role": "user"}], DataError))
         for wrong, error in (([], GenerationError), ([VOCABULARY], DataError), *of_ids_only):
             with pytest.raises(error):
-                session.feed(wrong)
-        answered(session, [1, 2])
+                conversation.feed(wrong)
+        answered(conversation, [1, 2])
         for wrong, error in (([VOCABULARY], DataError), ([1.5], DataError), (None, GenerationError)):
             with pytest.raises(error):
-                session.feed(wrong)  # type: ignore[arg-type]
-        rest = answered(session, [3])
-    with model.session(max_tokens=4) as session:
-        answered(session, [1, 2])
-        assert answered(session, [3]) == rest
+                conversation.feed(wrong)  # type: ignore[arg-type]
+        rest = answered(conversation, [3])
+    with model.conversation(max_tokens=4) as conversation:
+        answered(conversation, [1, 2])
+        assert answered(conversation, [3]) == rest
 
 
 @one_family
 def test_a_limit_that_is_lowered_ends_no_conversation(model: PersonalModel) -> None:
     whole = list(model.generate_ids([40, 41], max_tokens=10))
-    with model.session(max_tokens=10) as session:
-        session.feed([40, 41])
-        first = [next(session).token for _ in range(4)]
+    with model.conversation(max_tokens=10) as conversation:
+        conversation.feed([40, 41])
+        first = [next(conversation).token for _ in range(4)]
         model.set_limit(1)
         with pytest.raises(BudgetExceeded):
-            next(session)
+            next(conversation)
         model.set_limit(None)
-        assert first + [piece.token for piece in session] == whole
+        assert first + [piece.token for piece in conversation] == whole
 
 
 def process_of(model: PersonalModel) -> subprocess.Popen[bytes]:
-    core = model._child._answering._core
+    core = model._engine._answering._core  # type: ignore[attr-defined]
     assert core is not None
     return core.process
 
@@ -265,11 +265,11 @@ def process_of(model: PersonalModel) -> subprocess.Popen[bytes]:
 def test_answers_go_on_whichever_threads_ask_for_them(model: PersonalModel) -> None:
     """Each in a thread of its own, as a web server does it: the process that answers outlives the thread that started it."""
     whole = list(model.generate_ids([40, 41], max_tokens=6))
-    session = model.session(max_tokens=6).feed([40, 41])
+    conversation = model.conversation(max_tokens=6).feed([40, 41])
     said: list[int | None] = []
 
     def ask() -> None:
-        said.append(next(session).token)
+        said.append(next(conversation).token)
 
     for _ in range(6):
         thread = threading.Thread(target=ask)
@@ -284,34 +284,34 @@ def test_answers_go_on_whichever_threads_ask_for_them(model: PersonalModel) -> N
 @one_family
 def test_a_text_that_is_no_unicode_is_refused_and_the_next_call_answers(model: PersonalModel) -> None:
     with pytest.raises(DataError, match="surrogate"):
-        model.session(stop_texts=["\ud800"])
+        model.conversation(stop_texts=["\ud800"])
     with pytest.raises(DataError, match="surrogate"):
         model.score("\ud800", ["a"])
     # What the SDK should have refused, the core answers: nobody waits.
     with pytest.raises(BespokeError, match="a line of standard input"):
-        model._child.open_session(Generation(stop_texts=("\ud800",)))
+        model._engine.open_conversation(Generation(stop_texts=("\ud800",)))
     assert len(list(model.generate_ids([40, 41], max_tokens=3))) == 3
 
 
 @one_family
 def test_a_prompt_that_no_line_holds_is_an_error(model: PersonalModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = model.session(max_tokens=4).feed([40, 41])
-    next(session)
+    conversation = model.conversation(max_tokens=4).feed([40, 41])
+    next(conversation)
     monkeypatch.setattr(process, "MAX_LINE_BYTES", 10_000)
     with pytest.raises(DataError, match="at most 10,000"):
-        model.session().feed([1] * 10_000)
-    assert next(session).token is not None
+        model.conversation().feed([1] * 10_000)
+    assert next(conversation).token is not None
 
 
 @one_family
 def test_a_thousand_sessions_need_no_more_memory_than_a_hundred(model: PersonalModel) -> None:
-    def converse(sessions: int) -> int:
+    def converse(conversations: int) -> int:
         """Anonymous memory of the process that answers, afterwards."""
-        for number in range(sessions):
-            with model.session(temperature=1.0, seed=number) as session:
-                session.feed([5 + number % 100, 6, 7])
+        for number in range(conversations):
+            with model.conversation(temperature=1.0, seed=number) as conversation:
+                conversation.feed([5 + number % 100, 6, 7])
                 for _ in range(number % 4):
-                    next(session)
+                    next(conversation)
         status = Path(f"/proc/{process_of(model).pid}/status").read_text()
         return 1024 * int(re.findall(r"RssAnon:\s+(\d+) kB", status)[0])
 
@@ -326,16 +326,16 @@ def test_a_process_that_is_killed_while_it_answers_leaves_the_state_as_it_was(
     whole = list(model.generate_ids([40, 41], max_tokens=10))
     before = state_bits(tmp_path / "state")
     for after in range(5):
-        session = model.session(max_tokens=10)
-        session.feed([40, 41])
+        conversation = model.conversation(max_tokens=10)
+        conversation.feed([40, 41])
         for _ in range(after):
-            next(session)
+            next(conversation)
         process_of(model).kill()
         with pytest.raises(BespokeError, match="SIGKILL"):
-            list(session)
+            list(conversation)
         with pytest.raises(StateError, match="process has ended"):
-            session.feed([1])
-        session.close()
+            conversation.feed([1])
+        conversation.close()
         assert state_bits(tmp_path / "state") == before
         assert list(model.generate_ids([40, 41], max_tokens=10)) == whole
 
@@ -350,11 +350,11 @@ def test_of_two_threads_one_is_told_that_the_model_is_busy_and_loses_no_token(mo
 
     def said(prompt: list[int]) -> list[int]:
         found: list[int] = []
-        with model.session(max_tokens=60) as session:
-            session.feed(prompt)
-            while session.stopped_because is None:
+        with model.conversation(max_tokens=60) as conversation:
+            conversation.feed(prompt)
+            while conversation.stopped_because is None:
                 try:
-                    piece = next(session)
+                    piece = next(conversation)
                     found += [] if piece.token is None else [piece.token]
                 except Busy as told:
                     busy.append(told)
@@ -367,14 +367,14 @@ def test_of_two_threads_one_is_told_that_the_model_is_busy_and_loses_no_token(mo
 
 @one_family
 def test_what_is_closed_answers_no_more(model: PersonalModel) -> None:
-    session = model.session()
-    session.feed([1])
-    next(session)
-    session.close()
-    session.close()
+    conversation = model.conversation()
+    conversation.feed([1])
+    next(conversation)
+    conversation.close()
+    conversation.close()
     with pytest.raises(StateError):
-        session.feed([2])
-    other = model.session()
+        conversation.feed([2])
+    other = model.conversation()
     other.feed([1])
     model.close()
     with pytest.raises(StateError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all commands share: results to stdout, everything else to stderr; JSON, tables, errors and progress bars."""
+"""What all commands share: results to stdout, everything else to stderr; options, JSON, tables, errors and progress bars."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass
-class Session:
-    """How this command line wants to be answered."""
+class Output:
+    """How this run of the command line prints results and errors."""
 
     debug: bool = False
     json: bool = False
-    file: bool = False  # settings come from a file, and errors name them as it does
+    file: bool = False  # settings come from a file, so errors use its names
 
 
 class _Path(click.Path):
@@ -99,17 +99,11 @@ def trust_options(command: Command) -> Command:
     return cast(Command, click.option("--pin-sha256", metavar="HEX", help="sha256 that manifest.json must have.")(made))
 
 
-def runtime_option(help: str) -> Callable[[Command], Command]:
-    """None where it was not given, so that the bundle and this machine decide."""
-    return click.option("--runtime", type=click.Choice(["core", "torch"]), help=help)
-
-
-def engine_option(command: Command) -> Command:
-    return click.option(
-        "--engine",
-        metavar="TARGET",
-        help="Which of the bundle's targets the core runs, where it was built with that engine [the core's own].",
-    )(command)
+def engine_option(
+    help: str = "What computes: torch, in this process, or the target that the device core runs (executorch, mlx, ...) in its "
+    "own [executorch if the bundle has it and the core runs, else torch].",
+) -> Callable[[Command], Command]:
+    return click.option("--engine", metavar="NAME", help=help)
 
 
 def need_state(bundle: Path, state: Path, trust: Trust) -> None:
@@ -209,7 +203,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     )
 
 
-def tell_error(session: Session, error: BespokeError | click.ClickException) -> None:
+def tell_error(output: Output, error: BespokeError | click.ClickException) -> None:
     """The message on stderr; with --format json also `{"error": {...}}` on stdout, so that a script has all parts of it."""
     if isinstance(error, click.ClickException):
         said = io.StringIO()
@@ -218,7 +212,7 @@ def tell_error(session: Session, error: BespokeError | click.ClickException) -> 
         click.echo("\n".join(map(printable, lines)), err=True)  # it repeats what was typed
     else:
         click.echo(f"bespoke: {error}", err=True)
-    if session.json:
+    if output.json:
         print_json({"error": describe(error)})
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Session: one conversation with a personal model. It is fed, and gives its answer token by token."""
+"""Conversation: messages go in, and answers come out token by token."""
 
 from __future__ import annotations
 
@@ -10,45 +10,51 @@ from typing import Any, Self
 import numpy as np
 
 from bespoke import arguments
-from bespoke.core.answers import Generation, OpenSession
+from bespoke.core.answers import Generation, OpenConversation
 from bespoke.data.encode import ExampleEncoder
 from bespoke.data.example_json import no_json
 from bespoke.errors import DataError, GenerationError, StateError, kind_of, shown
 from bespoke.rules.records import AnswerEnd, AnswerPiece
 from bespoke.rules.sampling import check_sampling
 
-__all__ = ["Session", "answers_json", "check_prompt", "generation_of", "prompt_json", "token_ids"]
+__all__ = ["Conversation", "answers_json", "check_prompt", "generation_of", "prompt_json", "token_ids"]
 
 
-class Session(Iterator[AnswerPiece]):
-    """Made by PersonalModel.session; a context manager.
+class Conversation(Iterator[AnswerPiece]):
+    """A conversation with a personal model. `PersonalModel.conversation` opens it; it is a context manager and an iterator.
 
-        with model.session(max_tokens=200) as session:
-            for piece in session.feed([{"role": "user", "content": "..."}]):
+        with model.conversation(max_tokens=200) as conversation:
+            for piece in conversation.feed([{"role": "user", "content": "..."}]):
                 print(piece.text, end="", flush=True)
 
-    Each answer is of one adapter, the newest when it begins. It becomes a part of the conversation: `feed` takes what is new. An
-    answer that has not ended when more is fed ends as far as it went.
+    One adapter gives an answer: the newest when the answer begins. The answer becomes a part of the conversation, so `feed` takes
+    new messages only. Feeding more ends an answer that is not complete.
+
+    Attributes:
+        stopped_because: Why the last answer ended. None: it has not ended.
     """
 
-    def __init__(self, opened: OpenSession, check_open: Callable[[], None]) -> None:
+    def __init__(self, opened: OpenConversation, check_open: Callable[[], None]) -> None:
         self._opened = opened
         self._check_open = check_open
         self._answers = self._closed = False
         self.stopped_because: AnswerEnd | None = None
 
     def feed(self, prompt: str | Sequence[Any]) -> Self:
-        """More messages, more of a text, or more token ids. Computes nothing.
+        """Adds to the conversation. Computes nothing, and returns the conversation: iterate over it for the answer.
 
-        Where a later turn finds no room in the bundle's context, its answer ends before it begins, with `stopped_because`
-        "context_full": open another session with as many of the last messages as are wanted. Raises GenerationError for a first
-        prompt that is longer than the context, DataError for what cannot be used: nothing was taken then.
+        Args:
+            prompt: New messages, the next part of a text, or the next token ids.
+
+        If a later turn does not fit in the bundle's context, its answer has no tokens and `stopped_because` is "context_full". Open
+        another conversation then, with the last messages that you want to keep. Raises GenerationError for a first prompt that is
+        longer than the context, and DataError for a prompt that cannot be used. Nothing is added then.
         """
         self._check_open()
         if self._closed:
             raise StateError(
-                "the session",
-                got="a session that was closed",
+                "the conversation",
+                got="a conversation that was closed",
                 expected="an open one",
                 next_step="Open another one",
             )
@@ -57,9 +63,9 @@ class Session(Iterator[AnswerPiece]):
         return self
 
     def __next__(self) -> AnswerPiece:
-        """One token, and the text that it completes; `stopped_because` of the last one says why it is the last.
+        """One token, and the text that it completes. `stopped_because` of the last piece says why the answer ended.
 
-        Where it raises, nothing was said: the same token may be asked for again. Busy while the model computes.
+        If it raises, no token was taken: ask again for the same one. Raises Busy while the model computes.
         """
         if not self._answers:
             raise StopIteration
@@ -70,6 +76,7 @@ class Session(Iterator[AnswerPiece]):
         return piece
 
     def close(self) -> None:
+        """Frees the conversation's memory. Does nothing a second time."""
         if self._closed:
             return
         self._answers, self._closed = False, True
@@ -91,7 +98,7 @@ def generation_of(
     seed: int,
     stop_texts: Sequence[str] = (),
 ) -> Generation:
-    """Raises GenerationError for a setting that is out of its range."""
+    """The settings of a conversation. Raises GenerationError for a value out of its range."""
     if max_tokens is not None:
         max_tokens = arguments.whole_number("max_tokens", max_tokens, 1, error=GenerationError)
     check_sampling(temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)
@@ -108,6 +115,7 @@ def generation_of(
 
 
 def check_prompt(prompt: Any) -> None:
+    """Raises GenerationError for a value that is no prompt."""
     listed = isinstance(prompt, Sequence | np.ndarray) and not isinstance(prompt, str | bytes)
     if not isinstance(prompt, str) and not (listed and len(prompt)):
         raise GenerationError(
@@ -119,17 +127,20 @@ def check_prompt(prompt: Any) -> None:
 
 
 def token_ids(prompt: Any, vocab_size: int) -> list[int]:
-    """DataError where it is no list of ids below `vocab_size`."""
+    """A prompt of token ids. Raises DataError for anything but a list of ids below `vocab_size`."""
     return ExampleEncoder(None, None, "all", 1, vocab_size=vocab_size).token_ids(prompt)
 
 
 def prompt_json(prompt: Any) -> str:
+    """A prompt as the core takes it."""
     check_prompt(prompt)
-    given = prompt if isinstance(prompt, str) else [int(one) if isinstance(one, np.integer) else one for one in prompt]
-    return _json("prompt", given, "Use text, messages or token ids")
+    if not isinstance(prompt, str):
+        prompt = [int(part) if isinstance(part, np.integer) else part for part in prompt]
+    return _json("prompt", prompt, "Use text, messages or token ids")
 
 
 def answers_json(what: str, answers: Any) -> str:
+    """Answers to score, or labels, as the core takes them. `what` names them in an error."""
     if not isinstance(answers, Sequence) or isinstance(answers, str | bytes):
         raise DataError(what, got=kind_of(answers), expected="a list of texts", next_step="Give one")
     return _json(what, list(answers), "Give texts")

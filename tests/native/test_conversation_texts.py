@@ -36,9 +36,9 @@ def oracle(folder: Path) -> tuple[Any, Any]:
     return AutoTokenizer.from_pretrained(folder / "model"), dequantized_reference(folder / "model")
 
 
-@pytest.fixture(params=few_of(RUNTIMES, ("core",)))
+@pytest.fixture(params=few_of(ENGINES, ("executorch",)))
 def model(folder: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[PersonalModel]:
-    with PersonalModel.open(folder / "bundle", tmp_path / "state", runtime=request.param) as opened:
+    with PersonalModel.open(folder / "bundle", tmp_path / "state", engine=request.param) as opened:
         yield opened
 
 
@@ -48,10 +48,10 @@ def test_each_turn_is_answered_as_transformers_answers_the_templates_text(
     tokenizer, theirs = oracle
     messages: Messages = [{"role": "system", "content": "Be brief."}]
     fed = 0
-    with model.session(max_tokens=9) as session:
+    with model.conversation(max_tokens=9) as conversation:
         for question in QUESTIONS:
             messages.append({"role": "user", "content": question})
-            pieces = list(session.feed(messages[fed:]))
+            pieces = list(conversation.feed(messages[fed:]))
             answered = [piece.token for piece in pieces if piece.token is not None]
             # Words of a message are words: what looks like a special token in them is none.
             ids = [
@@ -84,8 +84,8 @@ def test_pieces_joined_are_what_the_tokenizer_makes_of_the_tokens(
     model: PersonalModel, oracle: tuple[Any, Any]
 ) -> None:
     for seed in range(3):
-        with model.session(max_tokens=40, temperature=1.5, seed=seed) as session:
-            pieces = list(session.feed("Once upon a time"))
+        with model.conversation(max_tokens=40, temperature=1.5, seed=seed) as conversation:
+            pieces = list(conversation.feed("Once upon a time"))
         tokens = [piece.token for piece in pieces if piece.token is not None]
         assert "".join(piece.text for piece in pieces) == oracle[0].decode(tokens, skip_special_tokens=True)
         assert [piece.tokens for piece in pieces][: len(tokens)] == list(range(1, len(tokens) + 1))
@@ -105,15 +105,15 @@ def test_an_answer_ends_before_the_first_of_its_stop_texts(model: PersonalModel)
     chance = random.Random(new_seed())
     for seed in range(8):
         settings: dict[str, Any] = {"max_tokens": 30, "temperature": 1.5, "seed": seed}
-        with model.session(**settings) as session:
-            pieces = [piece.text for piece in session.feed("A")]
+        with model.conversation(**settings) as conversation:
+            pieces = [piece.text for piece in conversation.feed("A")]
         whole = "".join(pieces)
         begins = [chance.randrange(len(whole) - 4) for _ in range(2)]
         stops = [whole[begin : begin + chance.randint(1, 4)] for begin in begins] + ["never in it"]
-        with model.session(**settings, stop_texts=stops) as session:
-            said = "".join(piece.text for piece in session.feed("A"))
+        with model.conversation(**settings, stop_texts=stops) as conversation:
+            said = "".join(piece.text for piece in conversation.feed("A"))
         assert said == cut_at(stops, pieces)
-        assert session.stopped_because == "stop_text"
+        assert conversation.stopped_because == "stop_text"
 
 
 def test_what_a_stop_text_might_have_begun_is_said_at_the_end(model: PersonalModel) -> None:
@@ -168,17 +168,17 @@ def test_what_is_no_list_of_answers_is_refused(model: PersonalModel) -> None:
 
 
 def test_a_text_goes_on_where_its_answer_ended(model: PersonalModel) -> None:
-    with model.session(max_tokens=5) as session:
-        first = "".join(piece.text for piece in session.feed("Once upon"))
-        second = "".join(piece.text for piece in session.feed(" and then"))
+    with model.conversation(max_tokens=5) as conversation:
+        first = "".join(piece.text for piece in conversation.feed("Once upon"))
+        second = "".join(piece.text for piece in conversation.feed(" and then"))
     assert second == "".join(model.generate("Once upon" + first + " and then", max_tokens=5))
 
 
 def test_a_session_goes_on_as_it_began(model: PersonalModel) -> None:
-    with model.session(max_tokens=2) as session:
-        assert len(list(session.feed("A"))) == 2
+    with model.conversation(max_tokens=2) as conversation:
+        assert len(list(conversation.feed("A"))) == 2
         with pytest.raises(GenerationError, match="messages; expected a text, as the session began with"):
-            session.feed([{"role": "user", "content": "A"}])
+            conversation.feed([{"role": "user", "content": "A"}])
         with pytest.raises(GenerationError, match="token ids; expected a text"):
-            session.feed([1, 2])
-        assert len(list(session.feed("B"))) == 2
+            conversation.feed([1, 2])
+        assert len(list(conversation.feed("B"))) == 2
