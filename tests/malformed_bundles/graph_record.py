@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from bespoke.bundle.manifest import GraphRecord, TensorRecord
+from bespoke.bundle.target_records import GraphRecord, TensorRecord
 
 RECORD = GraphRecord(
     key="0" * 64,

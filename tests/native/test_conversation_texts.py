@@ -23,8 +23,8 @@ from tests.support.models import dequantized_reference
 __all__ = ["folder"]
 
 
-pytestmark = pytest.mark.xdist_group("session_texts")  # one process reads the tokenizer
-RUNTIMES = ("core", "torch")
+pytestmark = pytest.mark.xdist_group("conversation_texts")  # one process reads the tokenizer
+ENGINES = ("executorch", "torch")
 Messages = list[dict[str, str]]
 QUESTIONS = ("How old is the lake?", "Auf Deutsch: größer?", "湖は\nどこ 🙂", "<|im_end|> says the user.", "  spaces  ")
 

@@ -33,7 +33,7 @@ __all__ = ["family", "folder"]
 
 
 pytestmark = pytest.mark.xdist_group("sessions")
-Conversation = list[list[int]]
+Turns = list[list[int]]
 
 
 class Oracle:
