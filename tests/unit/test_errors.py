@@ -455,7 +455,7 @@ def test_several_settings_errors_are_reported_as_one() -> None:
 
 # Where a bare error is raised and does not leave the SDK.
 CAUGHT = {
-    "bespoke/bundle/manifest.py": "validators: pydantic wants ValueError, and the reader of manifests makes BundleError of it",
+    "bespoke/bundle/fields.py": "validators: pydantic wants ValueError, and the reader of manifests makes BundleError of it",
     "bespoke/config.py": "a validator, of which config_problems makes a ConfigError",
     "bespoke/data/tasks/measures.py": "inside the parser of a call, which says None of what is none",
     "bespoke/data/turns.py": "a validator; Turns.from_bytes makes BundleError of it",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cross references of a manifest (check_manifest of sdk/bespoke/bundle/manifest_document.py).
+// The cross references of a manifest (check_manifest of sdk/bespoke/bundle/manifest_check.py).
 #include "format/bundle/manifest_check.h"
 
 #include <algorithm>
