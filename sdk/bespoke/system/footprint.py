@@ -24,7 +24,6 @@ __all__ = [
     "bytes_read",
     "bytes_written",
     "can_measure",
-    "dirty_mapped_bytes",
     "read_footprint",
 ]
 
@@ -93,30 +92,6 @@ def anonymous_bytes() -> int:
     return _kilobytes(status, b"RssAnon:") + _kilobytes(status, b"RssShmem:") + _kilobytes(status, b"VmSwap:")
 
 
-def dirty_mapped_bytes() -> int:
-    """Bytes of mapped file pages that were written and are not yet on the disk; for reports (1 to 30 ms).
-
-    A private map's copies of file pages are anonymous and do not count. Files on a tmpfs have no disk: their pages count
-    here and in `Footprint.shmem`.
-    """
-    total = 0
-    counts = dict.fromkeys((b"Private_Dirty:", b"Shared_Dirty:", b"Anonymous:"), 0)
-    mapped_file = False
-    try:
-        with open("/proc/self/smaps", "rb") as lines:
-            for line in lines:
-                words = line.split()
-                if words[0] in counts:
-                    counts[words[0]] = int(words[1]) * 1024
-                elif not words[0].endswith(b":"):  # the first line of a map: range rights offset device inode path
-                    total += _dirty(counts) if mapped_file else 0
-                    counts = dict.fromkeys(counts, 0)
-                    mapped_file = words[4] != b"0"
-    except FileNotFoundError:
-        return 0
-    return total + (_dirty(counts) if mapped_file else 0)
-
-
 def bytes_written() -> int:
     """Bytes that this process has written to storage so far; 0 if the system does not report it."""
     return _storage(b"write_bytes:")
@@ -141,7 +116,3 @@ def _kilobytes(status: bytes, label: bytes) -> int:
         return 0
     start += len(label)
     return int(status[start : status.index(b"kB", start)]) * 1024
-
-
-def _dirty(counts: dict[bytes, int]) -> int:
-    return max(0, counts[b"Private_Dirty:"] + counts[b"Shared_Dirty:"] - counts[b"Anonymous:"])

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bespoke.system.footprint import anonymous_bytes, bytes_written, can_measure, dirty_mapped_bytes, read_footprint
+from bespoke.system.footprint import anonymous_bytes, bytes_written, can_measure, read_footprint
 from bespoke.system.guard import KernelPeak, MemoryMeter
 from bespoke.system.malloc import release_free_memory, steady_malloc
 
@@ -86,6 +86,34 @@ def test_shared_memory_is_in_the_footprint_and_mapped_file_pages_are_not(tmp_pat
     after = read_footprint()
     assert abs(after.total - before.total) < SLACK
     assert after.file - before.file > 19 * MB or after.shmem - before.shmem > 19 * MB  # the latter on a tmpfs
+
+
+def dirty_mapped_bytes() -> int:
+    """Pages of mapped files that were written and are not yet on the disk.
+
+    Copies that a private map made of its file's pages are anonymous and not in here. Files on a tmpfs have no disk:
+    their pages are in here and in `Footprint.shmem`.
+    """
+    total = 0
+    counts = dict.fromkeys((b"Private_Dirty:", b"Shared_Dirty:", b"Anonymous:"), 0)
+    mapped_file = False
+    try:
+        with open("/proc/self/smaps", "rb") as lines:
+            for line in lines:
+                words = line.split()
+                if words[0] in counts:
+                    counts[words[0]] = int(words[1]) * 1024
+                elif not words[0].endswith(b":"):  # the first line of a map: range rights offset device inode path
+                    total += _dirty(counts) if mapped_file else 0
+                    counts = dict.fromkeys(counts, 0)
+                    mapped_file = words[4] != b"0"
+    except FileNotFoundError:
+        return 0
+    return total + (_dirty(counts) if mapped_file else 0)
+
+
+def _dirty(counts: dict[bytes, int]) -> int:
+    return max(0, counts[b"Private_Dirty:"] + counts[b"Shared_Dirty:"] - counts[b"Anonymous:"])
 
 
 def test_written_pages_of_a_shared_map_are_dirty_and_not_anonymous(tmp_path: Path) -> None:
