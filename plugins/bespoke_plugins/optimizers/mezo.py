@@ -13,11 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
-
 from bespoke.contracts import ModelSpec, Optimizer, Promise, hookimpl
 from bespoke.graph import StepBuilder, Value
-from bespoke.methods import ZerothOrderOptions, block_forward, descended, embed, head_loss, move
+from bespoke.methods import (
+    ZerothOrderOptions,
+    block_forward,
+    descended,
+    embed,
+    head_loss,
+    mean,
+    move,
+    projected_gradient,
+)
 
 
 class MeZO:
@@ -54,14 +61,6 @@ class MeZO:
             name: b.call(move, theta, b.noise(theta, query, options.distribution), epsilon, sign=sign)
             for name, theta in b.adapter(group).items()
         }
-
-
-def projected_gradient(plus: torch.Tensor, minus: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:
-    return (plus - minus) / (2 * epsilon)
-
-
-def mean(losses: list[torch.Tensor]) -> torch.Tensor:
-    return torch.stack(losses).mean()
 
 
 @hookimpl

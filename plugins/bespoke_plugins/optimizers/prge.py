@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from pydantic import Field
 
 from bespoke.contracts import ModelSpec, Optimizer, Promise, hookimpl
@@ -32,6 +31,8 @@ from bespoke.methods import (
     embed,
     head_loss,
     head_losses,
+    mean,
+    projected_gradient,
     sides,
     trail,
     trailing_sides,
@@ -104,14 +105,6 @@ def passes(options: PRGEOptions) -> list[list[Path]]:
         return [[(query, sign) for query in queries for sign in signs]] if options.inner else by_sign
     pairs = [[(query, sign) for sign in signs] for query in queries]
     return pairs if options.inner else [[path] for pair in pairs for path in pair]
-
-
-def projected_gradient(plus: torch.Tensor, minus: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:
-    return ((plus - minus) / (2 * epsilon)).reshape(())
-
-
-def mean(losses: list[torch.Tensor]) -> torch.Tensor:
-    return torch.cat([loss.reshape(1) for loss in losses]).mean()
 
 
 @hookimpl

@@ -22,17 +22,18 @@ from bespoke.contracts import Baked
 from bespoke.errors import PlanError
 from bespoke.format.tensors import map_tensors
 from bespoke.graph.trace import Graph
+from bespoke.ops import EMBEDDING_INT4, HEAD_CHUNK_GRADIENT_INT4, HEAD_CHUNK_INT4, LINEAR_INT4, LINEAR_TRANSPOSED_INT4
 from bespoke.plan.instructions import Call, Named, Number, Plan
 
 __all__ = ["BakedKey", "baked_keys", "quantized_operands", "random_weights"]
 
 # -> positions of codes, scales and column_start, and of the number of columns, among an operator's arguments
 _OPERATORS: Mapping[str, tuple[int, int, int | None, int | None]] = {
-    "bespoke.linear_int4.default": (1, 2, 3, 4),
-    "bespoke.linear_int4_transposed.default": (1, 2, 3, 4),
-    "bespoke.embedding_int4.default": (1, 2, None, 3),
-    "bespoke.head_chunk_int4.default": (1, 2, None, None),
-    "bespoke.head_chunk_gradient_int4.default": (1, 2, None, None),
+    LINEAR_INT4: (1, 2, 3, 4),
+    LINEAR_TRANSPOSED_INT4: (1, 2, 3, 4),
+    EMBEDDING_INT4: (1, 2, None, 3),
+    HEAD_CHUNK_INT4: (1, 2, None, None),
+    HEAD_CHUNK_GRADIENT_INT4: (1, 2, None, None),
 }
 
 

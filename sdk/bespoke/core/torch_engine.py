@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes as c
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -91,9 +92,7 @@ class TorchEngine:
     def _tensor(self, place: Tensor, spec: Spec) -> torch.Tensor:
         shape, dtype = spec
         if place.memory:
-            size = dtype.itemsize
-            for extent in shape:
-                size *= extent
+            size = math.prod(shape) * dtype.itemsize
             region = self._memory[place.memory]
             return region[place.offset : place.offset + size].view(dtype).view(shape)
         view = self._views.get((place.data, spec))
@@ -157,9 +156,7 @@ def memory_may_lack() -> Iterator[None]:
 
 def view_of(address: int | None, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """A tensor over memory of the core, which outlives it."""
-    count = 1
-    for extent in shape:
-        count *= extent
+    count = math.prod(shape)
     if not count:
         return torch.empty(shape, dtype=dtype)
     memory: Any = (c.c_char * (count * dtype.itemsize)).from_address(address or 0)

@@ -9,6 +9,7 @@ those of convert_hf_to_gguf.py (bespoke/model/gguf/names.py).
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -169,7 +170,7 @@ def _announce(writer: gguf.GGUFWriter, name: str, source: SourceTensor) -> None:
         of_bytes = (rows, columns // GROUP * 18)
         writer.add_tensor_info(name, of_bytes, np.dtype(np.uint8), rows * of_bytes[1], gguf.GGMLQuantizationType.Q4_0)
     else:
-        writer.add_tensor_info(name, source.shape, np.dtype(np.float32), 4 * int(np.prod(source.shape)))
+        writer.add_tensor_info(name, source.shape, np.dtype(np.float32), 4 * math.prod(source.shape))
 
 
 def _is_q4_0(source: SourceTensor) -> bool:

@@ -10,6 +10,7 @@ B from the noise counter times `b_scale`, because with B = 0 every gradient of A
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -173,7 +174,7 @@ def read_golden(
         raise _refused(subject, f"gradients of {len(named)} pieces", f"of the {len(shapes)} pieces of the adapter")
     gradients = {}
     for name in (piece.name for piece in document.pieces if piece.gradient is not None):
-        elements, size = arrays.get(f"gradient.{name}"), min(int(np.prod(shapes[name])), MAX_ELEMENTS)
+        elements, size = arrays.get(f"gradient.{name}"), min(math.prod(shapes[name]), MAX_ELEMENTS)
         if elements is None or elements.dtype.name != "float32" or elements.shape != (size,):
             raise _refused(f"{subject}, tensor 'gradient.{name}'", "none, or another shape", f"float32 [{size}]")
         gradients[name] = elements

@@ -9,6 +9,7 @@ known, and the loss of its first step, from running it here (`first_step`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -166,7 +167,7 @@ def longest_golden(
     first = any(m.promises == "exact_gradients" for m in methods)
     gradient = GradientGolden(norm=number, tolerance=LONG)
     trained = [p for p in document.pieces if first and model.lora.trains(p.name)]
-    sizes = {name: int(np.prod(shape)) for name, shape in shapes.items()}
+    sizes = {name: math.prod(shape) for name, shape in shapes.items()}
     return Golden(
         document=document.model_copy(
             update={

@@ -36,7 +36,9 @@ from bespoke.methods.zeroth_order import (
     NormalizedOptions,
     ZerothOrderOptions,
     descended,
+    mean,
     move,
+    projected_gradient,
     sides,
 )
 
@@ -65,11 +67,13 @@ __all__ = [
     "head_losses",
     "head_pass",
     "inputs_backward",
+    "mean",
     "mlp_backward",
     "mlp_slices",
     "move",
     "output_weights",
     "pick",
+    "projected_gradient",
     "query_tiles",
     "rope_rows",
     "sides",

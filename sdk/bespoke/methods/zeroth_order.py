@@ -103,6 +103,17 @@ def sides(
         yield b.call(move, start, drawn[query], b.scalar("epsilon"), sign=sign)
 
 
+def projected_gradient(plus: torch.Tensor, minus: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:
+    """(L+ - L-) / (2 eps), a scalar. A loss is () from a pass of its own, (1,) as one of several paths."""
+    g = (plus - minus) / (2 * epsilon)
+    return g.reshape(()) if g.ndim else g
+
+
+def mean(losses: list[torch.Tensor]) -> torch.Tensor:
+    """The mean of losses, all () or all (1,)."""
+    return (torch.cat([loss.reshape(1) for loss in losses]) if losses[0].ndim else torch.stack(losses)).mean()
+
+
 def move(theta: torch.Tensor, z: torch.Tensor, epsilon: torch.Tensor, *, sign: int) -> torch.Tensor:
     """A step to one side."""
     return theta + sign * (epsilon * z)

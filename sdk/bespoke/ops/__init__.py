@@ -3,6 +3,13 @@
 
 from bespoke.ops.head_chunk import head_chunk_bytes, head_chunk_int4, head_chunk_of_logits
 from bespoke.ops.int4 import decode, decode_bytes, embedding_int4, linear_int4, linear_int4_transposed
+from bespoke.ops.names import (
+    EMBEDDING_INT4,
+    HEAD_CHUNK_GRADIENT_INT4,
+    HEAD_CHUNK_INT4,
+    LINEAR_INT4,
+    LINEAR_TRANSPOSED_INT4,
+)
 from bespoke.ops.operators import OUT_VARIANTS, operator_workspace_bytes
 from bespoke.ops.weight import (
     QuantizedWeight,
@@ -14,6 +21,11 @@ from bespoke.ops.weight import (
 )
 
 __all__ = [
+    "EMBEDDING_INT4",
+    "HEAD_CHUNK_GRADIENT_INT4",
+    "HEAD_CHUNK_INT4",
+    "LINEAR_INT4",
+    "LINEAR_TRANSPOSED_INT4",
     "OUT_VARIANTS",
     "QuantizedWeight",
     "decode",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bespoke.plan.arena import aligned, place
 from bespoke.plan.costs import Costs, Speed, Workspace
-from bespoke.plan.draft import DraftPlan, DraftValue, tensor_bytes
+from bespoke.plan.draft import DraftPlan, DraftValue
 from bespoke.plan.instructions import (
     PLAN_VERSION,
     SECTION_SINCE,
@@ -26,6 +26,7 @@ from bespoke.plan.instructions import (
     Scratch,
     SectionName,
     ValueRecord,
+    tensor_bytes,
 )
 from bespoke.plan.liveness import checkpoints, intervals, with_loads_and_frees, without_needless_zeros
 from bespoke.plan.replay import is_replayable

@@ -3,15 +3,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bespoke.plan.instructions import DTYPE_BYTES, DType, Instruction, Lifetime, Role, SectionName
-
-
-def tensor_bytes(shape: Sequence[int], dtype: DType) -> int:
-    return math.prod(shape) * DTYPE_BYTES[dtype]
+from bespoke.plan.instructions import DType, Instruction, Lifetime, Role, SectionName, tensor_bytes
 
 
 @dataclass

@@ -7,6 +7,8 @@ fields, unknown instructions and other versions are errors. Nothing has a defaul
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import ConfigDict, Field
@@ -20,6 +22,12 @@ MAX_PLAN_BYTES = 8_000_000
 DType = Literal["float32", "float16", "uint8", "int64"]
 MAX_NAME = 200  # characters of what is found by name
 DTYPE_BYTES: dict[str, int] = {"float32": 4, "float16": 2, "uint8": 1, "int64": 8}
+
+
+def tensor_bytes(shape: Sequence[int], dtype: str) -> int:
+    return math.prod(shape) * DTYPE_BYTES[dtype]
+
+
 Role = Literal["weight", "adapter", "optimizer", "batch", "scalar", "constant", "temporary", "recorded"]
 Lifetime = Literal["section", "step", "session", "state", "bundle", "call"]
 """`section`: an offset in the arena. `step`: from the first micro-batch to apply_step. `session`: a generation. `state`: adapter
@@ -92,10 +100,7 @@ class ValueRecord:
 
     @property
     def nbytes(self) -> int:
-        size = DTYPE_BYTES[self.dtype]
-        for extent in self.shape:
-            size *= extent
-        return size
+        return tensor_bytes(self.shape, self.dtype)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True, config=_STRICT)

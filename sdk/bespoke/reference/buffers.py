@@ -7,6 +7,7 @@ that is not in use, and `flip` ends a step. So a step can be rejected as a whole
 
 from __future__ import annotations
 
+import math
 import mmap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -29,9 +30,7 @@ class Region:
         """The tensor at `offset` bytes; shares memory with the region."""
         torch_dtype = TORCH_DTYPES[dtype]
         shape = tuple(shape)
-        size = torch_dtype.itemsize
-        for extent in shape:
-            size *= extent
+        size = math.prod(shape) * torch_dtype.itemsize
         return self.bytes[offset : offset + size].view(torch_dtype).view(shape)
 
 

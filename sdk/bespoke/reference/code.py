@@ -4,13 +4,11 @@ of MB, which would count against the user's memory for as long as training lasts
 
 from __future__ import annotations
 
-import math
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bespoke.plan.instructions import (
-    DTYPE_BYTES,
     Call,
     Emit,
     Free,
@@ -23,6 +21,7 @@ from bespoke.plan.instructions import (
     Store,
     ValueRecord,
     Zero,
+    tensor_bytes,
 )
 from bespoke.plan.read import read_plan
 from bespoke.plan.replay import recorded_values, replay_slice
@@ -45,7 +44,7 @@ class ValuePlace:
 
     @property
     def nbytes(self) -> int:
-        return math.prod(self.shape) * DTYPE_BYTES[self.dtype]
+        return tensor_bytes(self.shape, self.dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 
 from bespoke.config import MEGABYTE, Training
@@ -19,9 +20,7 @@ def tensor_file_bytes(shapes: Mapping[str, Sequence[int]]) -> int:
     """Size of a file of float32 tensors, as a state has them (docs/reference/state_format.md)."""
     entries, offset = {}, 0
     for name in sorted(shapes):
-        size = 4
-        for extent in shapes[name]:
-            size *= extent
+        size = 4 * math.prod(shapes[name])
         entries[name] = {"dtype": "F32", "shape": list(shapes[name]), "data_offsets": [offset, offset + size]}
         offset += size
     header = 8 + len(json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode())

@@ -18,6 +18,7 @@ from bespoke.contracts import CompilingTarget
 from bespoke.errors import BespokeError, DataError, MissingDependency, Unsupported
 from bespoke.graph.trace import Graph, TensorSpec, Tracer
 from bespoke.graph.tree import flatten
+from bespoke.ops import HEAD_CHUNK_GRADIENT_INT4, LINEAR_TRANSPOSED_INT4
 from bespoke.testing import check_target
 from bespoke.testing.mil import Interpreter, read_spec
 from bespoke.testing.mil.spec import NUMPY, Reference, Spec
@@ -182,7 +183,7 @@ def test_another_coremltools_is_refused(
 
 def test_fp16_is_refused_for_a_method_that_goes_back(of_mesp: Recorded, tmp_path: Path) -> None:
     """By the graphs that send a gradient back through frozen weights: every such method has one."""
-    back = {"bespoke.head_chunk_gradient_int4.default", "bespoke.linear_int4_transposed.default"}
+    back = {HEAD_CHUNK_GRADIENT_INT4, LINEAR_TRANSPOSED_INT4}
     refusals = 0
     for graph, _ in of_mesp.values():
         if back & {str(node.target) for node in graph.module.graph.nodes}:

@@ -24,7 +24,7 @@ from bespoke.errors import ConfigError, MissingDependency, Unsupported
 from bespoke.graph.trace import Graph, Tracer
 from bespoke.model.families import read_config
 from bespoke.model.spec import ModelSpec
-from bespoke.ops import decode, embedding_int4, linear_int4
+from bespoke.ops import LINEAR_INT4, decode, embedding_int4, linear_int4
 from bespoke.ops.dtypes import TORCH_DTYPES
 from bespoke.plan.costs import TORCH_COSTS
 from tests.support.models import tiny_config, tiny_model
@@ -175,7 +175,7 @@ def test_products_whose_weights_stay_operands_stay_on_the_processor() -> None:
         assert len(made.weights) == held // 2
         region = region_of(made.module)
         assert (region is None) == (not held)
-        left = [node for node in made.module.graph.nodes if str(node.target) == "bespoke.linear_int4.default"]
+        left = [node for node in made.module.graph.nodes if str(node.target) == LINEAR_INT4]
         assert len(left) == 2 - held // 2
         assert region is None or not {*left} & region.nodes
 

@@ -18,6 +18,7 @@ import numpy as np
 from coremltools.converters.mil import Builder as mb
 from coremltools.converters.mil.mil import Var, types
 
+from bespoke.ops import EMBEDDING_INT4, HEAD_CHUNK_GRADIENT_INT4, HEAD_CHUNK_INT4, LINEAR_INT4, LINEAR_TRANSPOSED_INT4
 from bespoke_plugins.targets.coreml.operators import cast, cut, dtype_of, reshape, shape_of, typed
 
 GROUP = 32
@@ -136,10 +137,10 @@ def _head(
 
 
 TABLE: dict[str, Callable[..., Any]] = {
-    "bespoke.linear_int4.default": _linear,
-    "bespoke.linear_int4_transposed.default": _linear_transposed,
-    "bespoke.embedding_int4.default": _embedding,
-    "bespoke.head_chunk_int4.default": _head,
-    "bespoke.head_chunk_gradient_int4.default": _head,
+    LINEAR_INT4: _linear,
+    LINEAR_TRANSPOSED_INT4: _linear_transposed,
+    EMBEDDING_INT4: _embedding,
+    HEAD_CHUNK_INT4: _head,
+    HEAD_CHUNK_GRADIENT_INT4: _head,
 }
 """Records that take the element type to compute in before the operator's operands."""

@@ -15,6 +15,7 @@ import torch
 
 from bespoke.errors import Unsupported
 from bespoke.graph import Graph
+from bespoke.ops import EMBEDDING_INT4, HEAD_CHUNK_GRADIENT_INT4, HEAD_CHUNK_INT4, LINEAR_INT4, LINEAR_TRANSPOSED_INT4
 
 __all__ = ["half_nodes"]
 
@@ -22,9 +23,9 @@ _PRODUCTS = frozenset(
     {
         "aten.bmm.default",
         "aten.mm.default",
-        "bespoke.embedding_int4.default",
-        "bespoke.head_chunk_int4.default",
-        "bespoke.linear_int4.default",
+        EMBEDDING_INT4,
+        HEAD_CHUNK_INT4,
+        LINEAR_INT4,
     }
 )
 _BACKWARD = frozenset(
@@ -33,8 +34,8 @@ _BACKWARD = frozenset(
         "aten.sigmoid_backward.default",
         "aten.slice_backward.default",
         "aten.tanh_backward.default",
-        "bespoke.head_chunk_gradient_int4.default",
-        "bespoke.linear_int4_transposed.default",
+        HEAD_CHUNK_GRADIENT_INT4,
+        LINEAR_TRANSPOSED_INT4,
     }
 )
 _BEFORE_RSQRT = ("aten.add.Tensor", "aten.mean.dim", "aten.mul.Tensor", "aten.pow.Tensor_Scalar")

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 from pydantic import model_validator
 
 from bespoke.contracts import Artifact, Baked, Costs, Graph, Optimizer, Problem, Promise, Settings, Target, hookimpl
+from bespoke.ops import EMBEDDING_INT4
 
 FP16_ROUNDING = 2e-3  # of a loss; seen with stories260K in the NPU's emulator: 2e-4
 INT8_ROUNDING = 1e-2  # of a loss, and of a difference of two; seen with stories260K: 6e-3 each
@@ -64,9 +65,7 @@ class ExecuTorch:
         if options.delegate != "qnn":
             return False
         nodes = [] if graph is None else graph.module.graph.nodes
-        return all(
-            str(node.target) != "bespoke.embedding_int4.default" for node in nodes
-        )  # a look-up stays on the processor
+        return all(str(node.target) != EMBEDDING_INT4 for node in nodes)  # a look-up stays on the processor
 
     def rounding(self, options: ExecuTorchOptions) -> float:
         if options.products == "xnnpack_qb4w":

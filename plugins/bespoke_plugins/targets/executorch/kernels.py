@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from bespoke.ops import OUT_VARIANTS
+from bespoke.ops import HEAD_CHUNK_GRADIENT_INT4, LINEAR_TRANSPOSED_INT4, OUT_VARIANTS
 
 # Our operators of a backward pass: programs that hold their weights have none of them.
-BACKWARD = ("bespoke.linear_int4_transposed.default", "bespoke.head_chunk_gradient_int4.default")
+BACKWARD = (LINEAR_TRANSPOSED_INT4, HEAD_CHUNK_GRADIENT_INT4)
 # Of libexecutorch_kernels_optimized in ExecuTorch 1.5, what a graph may need in addition to XNNPACK.
 AVAILABLE = {
     "abs.out",

@@ -15,6 +15,8 @@ from typing import Any, Literal
 
 import mlx.core as mx
 
+from bespoke.ops import EMBEDDING_INT4, HEAD_CHUNK_GRADIENT_INT4, HEAD_CHUNK_INT4, LINEAR_INT4, LINEAR_TRANSPOSED_INT4
+
 Array = Any  # mx.array
 Int4 = Literal["decode", "fused"]
 
@@ -30,11 +32,11 @@ def int4_operators(form: Int4) -> dict[str, Callable[..., Any]]:
         return _head_chunk(product, *operands)
 
     return {
-        "bespoke.linear_int4.default": product.linear,
-        "bespoke.linear_int4_transposed.default": product.transposed,
-        "bespoke.embedding_int4.default": _embedding,
-        "bespoke.head_chunk_int4.default": head,
-        "bespoke.head_chunk_gradient_int4.default": head,
+        LINEAR_INT4: product.linear,
+        LINEAR_TRANSPOSED_INT4: product.transposed,
+        EMBEDDING_INT4: _embedding,
+        HEAD_CHUNK_INT4: head,
+        HEAD_CHUNK_GRADIENT_INT4: head,
     }
 
 

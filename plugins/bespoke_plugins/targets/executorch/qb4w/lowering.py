@@ -11,17 +11,16 @@ import torch
 
 from bespoke.errors import Unsupported
 from bespoke.graph import Graph
+from bespoke.ops import LINEAR_INT4
 from bespoke_plugins.targets.executorch.kernels import BACKWARD
 from bespoke_plugins.targets.executorch.lowering import Lowering
 from bespoke_plugins.targets.executorch.qb4w.weight import GROUP, PRODUCT, SHIFTS, Int4Weight
-
-LINEAR = "bespoke.linear_int4.default"
 
 
 def takes(graph: Graph) -> bool:
     """Whether there is a product for XNNPACK, and no other use of quantized weights, which would not know them as constants."""
     used = {str(node.target) for node in graph.module.graph.nodes if str(node.target).startswith("bespoke.")}
-    return LINEAR in used and all("int4" not in name or name == LINEAR for name in used)
+    return LINEAR_INT4 in used and all("int4" not in name or name == LINEAR_INT4 for name in used)
 
 
 def check_forward(graph: Graph) -> None:
@@ -51,7 +50,7 @@ class Int4Lowering(Lowering):
         return [node for node in super().operands if node not in self.held]
 
     def _call(self) -> Any:
-        if str(self.node.target) != LINEAR:
+        if str(self.node.target) != LINEAR_INT4:
             return super()._call()
         x, codes, scales, start, columns = self.node.args
         if not {codes, scales, start} <= {*self.held, None}:  # of a graph whose weights stay operands: our own kernel

@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from bespoke.errors import Unsupported
 from bespoke.graph import Graph
-from bespoke.ops import decode, head_chunk_of_logits
+from bespoke.ops import HEAD_CHUNK_INT4, LINEAR_INT4, decode, head_chunk_of_logits
 from bespoke_plugins.targets.executorch.kernels import BACKWARD
 from bespoke_plugins.targets.executorch.qnn.int4 import Int4Weight
 
@@ -116,7 +116,7 @@ def _kind(node: torch.fx.Node) -> str:
     name = str(node.target)
     if name in BACKWARD:
         return "refused"
-    if name in ("bespoke.linear_int4.default", "bespoke.head_chunk_int4.default"):
+    if name in (LINEAR_INT4, HEAD_CHUNK_INT4):
         return "linear" if "linear" in name else "head"
     if name == "aten.where.self" and _number(node.args[2]) == -math.inf:
         return "mask"
