@@ -18,14 +18,14 @@ from bespoke.testing.rig import Case, planned
 class FromElsewhere(type(plugins.get("optimizer", "fzoo"))):  # type: ignore[misc]
     """Compares with a point a step away."""
 
-    def moved(self, b: StepBuilder, group: str, options: Any) -> Any:
-        return {name: [copies[1], *copies[1:]] for name, copies in super().moved(b, group, options).items()}
+    def perturbed_adapter(self, b: StepBuilder, group: str, options: Any) -> Any:
+        return {name: [copies[1], *copies[1:]] for name, copies in super().perturbed_adapter(b, group, options).items()}
 
 
 class Unscaled(type(plugins.get("optimizer", "hizoo"))):  # type: ignore[misc]
     """Measures along z, whatever h has become: right in the first step alone."""
 
-    def moved(self, b: StepBuilder, group: str) -> Any:
+    def perturbed_adapter(self, b: StepBuilder, group: str) -> Any:
         return {
             name: [theta, *b.call(straight, theta, b.noise(theta), b.scalar("epsilon"))]
             for name, theta in b.adapter(group).items()

@@ -30,12 +30,12 @@ class FZOO:
     Options = NormalizedOptions
 
     def train_step(self, b: StepBuilder, model: ModelSpec, options: NormalizedOptions) -> None:
-        found = b.call(normalized, self.losses(b, model, options), b.scalar("epsilon"), b.scalar("loss_rounding"))
-        gs = [b.record(g) for g in found["g"]]
+        results = b.call(normalized, self.losses(b, model, options), b.scalar("epsilon"), b.scalar("loss_rounding"))
+        gs = [b.record(g) for g in results["g"]]
         for group in model.blocks:
             for theta in b.adapter(group).values():
                 b.store(theta, descended(b, theta, gs, options))
-        b.emit(loss=found["loss"], spread=found["spread"])
+        b.emit(loss=results["loss"], spread=results["spread"])
 
     def losses(self, b: StepBuilder, model: ModelSpec, options: NormalizedOptions) -> Value:
         """l_0 to l_N, (N + 1)."""
@@ -43,11 +43,11 @@ class FZOO:
         batch = b.batch(copies=paths)
         x = embed(b, model, batch.tokens)  # ((N + 1) B T, D)
         for block, group in enumerate(model.blocks):
-            x, _ = block_forward(b, model, block, x, self.moved(b, group, options))
+            x, _ = block_forward(b, model, block, x, self.perturbed_adapter(b, group, options))
         return head_losses(b, model, x, batch, paths)
 
-    def moved(self, b: StepBuilder, group: str, options: NormalizedOptions) -> dict[str, Any]:
-        """One block's adapter, and for each query a copy a step along its direction."""
+    def perturbed_adapter(self, b: StepBuilder, group: str, options: NormalizedOptions) -> dict[str, Any]:
+        """One block's adapter, and for each query a copy theta + eps u."""
         return {
             name: [
                 theta,

@@ -38,25 +38,25 @@ class HiZOO:
     Options = CurvatureOptions
 
     def train_step(self, b: StepBuilder, model: ModelSpec, options: CurvatureOptions) -> None:
-        found = b.call(differences, self.losses(b, model), b.scalar("epsilon"))
-        g, c = b.record(found["g"]), b.record(found["c"])
+        results = b.call(differences, self.losses(b, model), b.scalar("epsilon"))
+        g, c = b.record(results["g"]), b.record(results["c"])
         rates = {"eta": b.scalar("learning_rate"), "w": b.scalar("smoothing")}
         for group in model.blocks:
             for theta in b.adapter(group).values():
                 k = b.state(theta, "h")
                 b.store([theta, k], list(b.call(descend, theta, k, b.noise(theta), g, c, rates)))
-        b.emit(loss=found["loss"], projected_gradient=g, curvature=c)
+        b.emit(loss=results["loss"], projected_gradient=g, curvature=c)
 
     def losses(self, b: StepBuilder, model: ModelSpec) -> Value:
         """l_0, l+ and l-, (3)."""
         batch = b.batch(copies=PATHS)
         x = embed(b, model, batch.tokens)  # (3 B T, D)
         for block, group in enumerate(model.blocks):
-            x, _ = block_forward(b, model, block, x, self.moved(b, group))
+            x, _ = block_forward(b, model, block, x, self.perturbed_adapter(b, group))
         return head_losses(b, model, x, batch, PATHS)
 
-    def moved(self, b: StepBuilder, group: str) -> dict[str, Any]:
-        """One block's adapter, and a copy a step to either side."""
+    def perturbed_adapter(self, b: StepBuilder, group: str) -> dict[str, Any]:
+        """One block's adapter, and its copies theta + eps d and theta - eps d."""
         return {
             name: [theta, *b.call(sides, theta, b.state(theta, "h"), b.noise(theta), b.scalar("epsilon"))]
             for name, theta in b.adapter(group).items()

@@ -5,8 +5,8 @@ with q queries as in P-RGE, arXiv 2409.15520, Algorithm 3).
     for each query i:  g_i = (L(theta + eps z_i) - L(theta - eps z_i)) / (2 eps)
     then               theta <- theta - (eta / q) sum_i g_i z_i
 
-z is regenerated from its counter wherever it is needed, never kept. theta +- eps z is a copy made block by block and dropped, so
-nothing drifts. The step depends on the recorded g_i alone: a journal of a few bytes replays it.
+z is regenerated from its counter wherever it is needed, never kept. theta +- eps z is a copy, computed block by block and dropped.
+So nothing drifts. The step depends on the recorded g_i alone: a journal of a few bytes replays it.
 """
 
 from __future__ import annotations
@@ -51,11 +51,13 @@ class MeZO:
         batch = b.batch()
         x = embed(b, model, batch.tokens)
         for block, group in enumerate(model.blocks):
-            x, _ = block_forward(b, model, block, x, self.moved(b, group, options, query, sign))
+            x, _ = block_forward(b, model, block, x, self.perturbed_adapter(b, group, options, query, sign))
         return head_loss(b, model, x, batch)
 
-    def moved(self, b: StepBuilder, group: str, options: ZerothOrderOptions, query: int, sign: int) -> dict[str, Value]:
-        """A copy of one block's adapter, a step to one side."""
+    def perturbed_adapter(
+        self, b: StepBuilder, group: str, options: ZerothOrderOptions, query: int, sign: int
+    ) -> dict[str, Value]:
+        """A copy of one block's adapter: theta + sign eps z."""
         epsilon = b.scalar("epsilon")
         return {
             name: b.call(move, theta, b.noise(theta, query, options.distribution), epsilon, sign=sign)

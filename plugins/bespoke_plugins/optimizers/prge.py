@@ -6,7 +6,7 @@ Using Only Inference Engines", arXiv 2409.15520, Algorithm 3; later versions cal
     then                        theta <- theta - (eta / q) sum_i g_i z_i
 
 The batch is repeated for each *path* (1+, 1-, 2+, 2-, ...), path by path below each other: rows = q x batch_size x 2. Frozen
-weights are read and decoded once for all of them; of the adapter each path has a copy of its own, made block by block and dropped.
+weights are read and decoded once for all of them; each path has its own copy of the adapter, computed block by block and dropped.
 The papers train B alone: Lora(train="B").
 
 `outer` batches the queries, `inner` the two signs. With both off it is `mezo` with train="B", to the bit; with either on, the
@@ -32,17 +32,17 @@ from bespoke.methods import (
     head_loss,
     head_losses,
     mean,
+    perturbed,
     projected_gradient,
-    sides,
     trail,
-    trailing_sides,
+    trailing_perturbed,
 )
 
 Path = tuple[int, int]  # query, sign
 
 
 class PRGEOptions(ZerothOrderOptions):
-    """Those of MeZO, and which passes are batched. `epsilon` is the papers' for LoRA."""
+    """The options of MeZO, and which passes are batched. `epsilon` is the papers' value for LoRA."""
 
     epsilon: float = Field(default=1e-2, gt=0)
     queries: int = Field(default=4, ge=1, le=64)
@@ -77,22 +77,22 @@ class PRGE:
         batch = b.batch(copies=len(paths))
         x = embed(b, model, batch.tokens)  # (n B T, D)
         for block, group in enumerate(model.blocks):
-            x, _ = block_forward(b, model, block, x, self.moved(b, model, group, options, paths))
+            x, _ = block_forward(b, model, block, x, self.perturbed_adapter(b, model, group, options, paths))
         if len(paths) == 1:
             return {paths[0]: head_loss(b, model, x, batch)}
-        found = head_losses(b, model, x, batch, len(paths))
-        return {path: found.rows(number, number + 1) for number, path in enumerate(paths)}
+        losses = head_losses(b, model, x, batch, len(paths))
+        return {path: losses.rows(number, number + 1) for number, path in enumerate(paths)}
 
-    def moved(
+    def perturbed_adapter(
         self, b: StepBuilder, model: ModelSpec, group: str, options: PRGEOptions, paths: list[Path]
     ) -> dict[str, Any]:
-        """A copy of one block's adapter for each path, a step to its side of its query's direction."""
+        """A copy of one block's adapter for each path: theta + sign eps z_query."""
         pieces: dict[str, Any] = {}
         for name, theta in b.adapter(group).items():
             if options.dual_forwarding:
-                copies = trailing_sides(b, model, theta, paths, options)
+                copies = trailing_perturbed(b, model, theta, paths, options)
             else:
-                copies = list(sides(b, theta, theta, paths, options))
+                copies = list(perturbed(b, theta, theta, paths, options))
             pieces[name] = copies if len(copies) > 1 else copies[0]
         return pieces
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a bundle will take, and what budgets buy: as data that prints itself as a table."""
+"""Estimates of a bundle, and plans over budgets: data that prints itself as a table."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ __all__ = ["BuildEstimate", "Dial", "DialPoint", "PlanEstimate", "RunEstimate"]
 
 @dataclass(frozen=True)
 class PlanEstimate:
-    """What one plan will take, of a method or for answers ("generation"). Bytes of anonymous memory over the idle process;
-    floating-point operations a step.
+    """Memory, work and time of a plan, of a method or for answers ("generation").
 
-    `budget_bytes`: what it was made to fit; None: anything. `seconds` of a step by the planner's formula: for comparing plans.
-    `least` and `fastest` are the ends of what can be had.
+    Memory is anonymous memory over the idle process, in bytes. Work is floating-point operations a step.
+
+    budget_bytes: the budget that the plan fits; None: no limit
+    seconds:      time of a step by the planner's formula, for comparing plans
+    least:        the estimate of the plan of least memory
+    fastest:      the estimate of the fastest plan
     """
 
     method: str
@@ -32,10 +35,10 @@ class PlanEstimate:
 
 @dataclass(frozen=True)
 class RunEstimate:
-    """What a run of `steps` steps with a method writes to the files of a state, in bytes.
+    """Bytes that a run of `steps` steps with a method writes to the files of a state.
 
-    `written_bytes`: at most, in one call. `slot_bytes`: what each call that ends before the run writes more; 0 for a method that
-    keeps a few numbers a step instead.
+    written_bytes: the most, in one call
+    slot_bytes:    what each call that ends before the run writes in addition; 0 for a method that keeps a few numbers a step
     """
 
     method: str
@@ -46,7 +49,7 @@ class RunEstimate:
 
 @dataclass(frozen=True)
 class DialPoint:
-    """What a budget buys; without an estimate, nothing fits it."""
+    """The plan for a budget. Without an estimate, no plan fits it."""
 
     method: str
     sequence_length: int
@@ -58,7 +61,7 @@ class DialPoint:
 
 @dataclass(frozen=True)
 class Dial:
-    """Plans over budgets: what going lower or faster costs."""
+    """Plans over budgets: the cost of less memory, or of more speed."""
 
     points: tuple[DialPoint, ...]
 
@@ -81,14 +84,16 @@ def _words(choices: Mapping[str, int | str | bool]) -> str:
 
 @dataclass(frozen=True)
 class BuildEstimate:
-    """What `build` would make: its plans as they will stand in the bundle, and the size of all files, golden values (which are not
-    computed for this) as long as they can get."""
+    """The bundle that `build` would write: its plans, and the size of all files.
+
+    Golden values are not computed for an estimate, so they count with the longest form that they can have.
+    """
 
     plans: tuple[PlanEstimate, ...]  # those for the largest budget first
     runs: tuple[RunEstimate, ...]  # of each method
     bundle_bytes: int
     budget_bytes: int | None  # the largest
-    cache_bytes: int = 0  # of the files that the engine makes on the device, of weights as its processor wants them
+    cache_bytes: int = 0  # of the files that the engine writes on the device: weights in the layout of its processor
 
     @property
     def peak_bytes(self) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to plan for: who writes the sections, at which sizes, and for which costs."""
+"""A request for a plan: the function that writes its sections, the sizes, and the costs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Write = Callable[[PlanBuilder, "ModelSpec"], None]
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What to plan for.
+    """A plan to make.
 
     method:          name of the plan's method
     write:           writes the sections

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses among plans: of all that a method leaves open by `b.choose`, the fastest plan that fits the budget.
+"""The planner: chooses among the candidates of `b.choose` the fastest plan that fits the budget.
 
-Fast is judged by a formula, not by a clock, so that two builds choose alike (`plan.compile.Speed`). Models of two and three blocks
-tell what each candidate costs, since plans grow linearly with the number of blocks; what was chosen is then made whole and checked.
+Speed comes from a formula, not from a clock, so two builds choose alike (`plan.costs.Speed`). Plans grow linearly with the number
+of blocks, so models of two and three blocks show what each candidate costs. The chosen plan is then made for the whole model and
+checked.
 
-A choice with more candidates in a deeper model is a count of blocks that keep something. Spare memory goes to counts, the one that
-saves most for a byte first. Where memory is short nothing is kept, and the checkpoints that wait longest go to the scratch file.
+A choice with more candidates in a deeper model is a count of blocks that keep something. Spare memory goes to the count that saves
+most time for a byte, then to the next. Where memory is short nothing is kept, and the checkpoints that wait longest go to the
+scratch file.
 """
 
 from __future__ import annotations
@@ -28,14 +30,14 @@ from bespoke.plan.draft import DraftPlan
 from bespoke.plan.instructions import Plan
 
 MAX_COMBINATIONS = 4096
-MAX_TRIES = 8  # combinations that are made whole, and plans of one to use a budget up
-GOOD_TRIES = 2  # combinations that are made whole where they fit: what they should come to is not exact
+MAX_TRIES = 8  # combinations that are planned for the whole model, and plans of one combination to use a budget up
+GOOD_TRIES = 2  # combinations that are planned for the whole model where they fit: their forecasts are not exact
 Choices = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan with what is needed to make it again once workspaces are measured. `seconds`: of a step, by the formula."""
+    """A plan, with its draft for compiling it again once workspaces are measured. `seconds`: time of a step by the formula."""
 
     plan: Plan
     draft: DraftPlan
@@ -50,7 +52,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class _Figures:
-    """What a combination costs when nothing is kept and every checkpoint is in the scratch file."""
+    """Costs of a combination when nothing is kept and every checkpoint is in the scratch file."""
 
     seconds: float
     arena: float
@@ -68,7 +70,7 @@ class _Figures:
 
 @dataclass(frozen=True)
 class _Count:
-    """What one more block of a count takes and saves."""
+    """Memory that one more block of a count takes, and time that it saves."""
 
     limit: int
     bytes: float
@@ -77,7 +79,7 @@ class _Count:
 
 @dataclass(frozen=True)
 class _Prospect:
-    """A combination and what it should come to. `smallest`: its peak with nothing kept and all checkpoints in the file."""
+    """A combination and its forecast. `smallest`: its peak with nothing kept and all checkpoints in the scratch file."""
 
     choices: Choices
     counts: dict[str, int]
@@ -103,14 +105,14 @@ class Planner:
         """The fastest plan within the budget, by default the fastest of all. Raises PlanDoesNotFit."""
         if budget_bytes is None or self._fastest.peak <= budget_bytes:
             return self._fastest
-        found: list[Planned] = []
+        fitting: list[Planned] = []
         for number, prospect in enumerate(self._prospects(budget_bytes)[:MAX_TRIES]):
-            if found and number >= GOOD_TRIES:
+            if fitting and number >= GOOD_TRIES:
                 break
             planned = self._within(prospect, budget_bytes)
-            found += [planned] if planned is not None else []
-        if found:
-            return min(found, key=lambda planned: (bool(planned.spilled), planned.seconds, planned.peak))
+            fitting += [planned] if planned is not None else []
+        if fitting:
+            return min(fitting, key=lambda planned: (bool(planned.spilled), planned.seconds, planned.peak))
         smallest = self.smallest()
         if smallest.peak <= budget_bytes:
             return smallest
@@ -138,7 +140,7 @@ class Planner:
             next_step=f"Set Budget(memory_mb={-(-smallest.peak // 100_000) / 10}), {self.request.way_out}",
         )
 
-    # ---- what combinations should cost -----------------------------------------------------------------------------------
+    # ---- forecasts of combinations ---------------------------------------------------------------------------------------
 
     @cached_property
     def _candidates(self) -> tuple[dict[str, tuple[Any, ...]], dict[str, int]]:
@@ -146,7 +148,7 @@ class Planner:
         two, three = (record_sections(self.request, model, self._tracer, {}).candidates for model in self._shallow)
         counts = {name: len(three[name]) - 1 for name in three if len(three[name]) != len(two[name])}
         first = -1 if self.request.bakes else 0
-        return {name: found[first:] for name, found in three.items() if name not in counts}, counts
+        return {name: candidates[first:] for name, candidates in three.items() if name not in counts}, counts
 
     def _figures(self, choices: Choices, model: ModelSpec) -> _Figures:
         builder = self._record(model, choices)
@@ -171,13 +173,13 @@ class Planner:
         """Counts by name, the one that saves most for a byte first."""
         deep = self._shallow[1]
         without = self._figures({}, deep)
-        found = {}
+        counts = {}
         for name, most in self._candidates[1].items():
             kept = self._record(deep, {name: most})
             planned = self._compiled(kept, ())
             size = sum(value.nbytes for value in kept.draft.values if value.kept) / most
-            found[name] = _Count(len(self._model.blocks), max(1.0, size), (without.seconds - planned.seconds) / most)
-        return dict(sorted(found.items(), key=lambda item: -item[1].seconds / item[1].bytes))
+            counts[name] = _Count(len(self._model.blocks), max(1.0, size), (without.seconds - planned.seconds) / most)
+        return dict(sorted(counts.items(), key=lambda item: -item[1].seconds / item[1].bytes))
 
     @cached_property
     def _parts(self) -> tuple[_Figures, dict[tuple[str, Any], _Figures]]:
@@ -191,7 +193,7 @@ class Planner:
         return first, others
 
     def _combinations(self) -> Iterator[_Prospect]:
-        """All of them, with nothing kept. Choices rule different calls: times add up, and of memory the largest counts."""
+        """All combinations with nothing kept. Choices affect different calls: times add up, and the largest memory counts."""
         candidates = self._candidates[0]
         if math.prod(map(len, candidates.values())) > MAX_COMBINATIONS:
             raise PlanError(
@@ -210,10 +212,10 @@ class Planner:
             yield _Prospect(choices, {}, seconds, memory)
 
     def _prospects(self, budget_bytes: int | None) -> list[_Prospect]:
-        """What should fit, the fastest first; what needs the scratch file last, since flash wears."""
+        """Combinations that should fit, the fastest first. Those that need the scratch file come last, since flash wears."""
         limit = math.inf if budget_bytes is None else budget_bytes
         waiting = self._parts[0].waiting
-        found = []
+        prospects = []
         for prospect in self._combinations():
             room = limit - prospect.smallest - waiting
             if room < -waiting:
@@ -223,13 +225,13 @@ class Planner:
                 counts[name] = int(min(count.limit, max(0.0, room) // count.bytes)) if count.seconds > 0 else 0
                 room -= counts[name] * count.bytes
                 seconds -= counts[name] * count.seconds
-            found.append(_Prospect(prospect.choices, counts, seconds, prospect.smallest))
-        return sorted(found, key=lambda p: (p.smallest + waiting > limit, p.seconds, p.smallest))
+            prospects.append(_Prospect(prospect.choices, counts, seconds, prospect.smallest))
+        return sorted(prospects, key=lambda p: (p.smallest + waiting > limit, p.seconds, p.smallest))
 
     # ---- whole plans -------------------------------------------------------------------------------------------------------
 
     def _within(self, prospect: _Prospect, budget_bytes: int) -> Planned | None:
-        """The plan of a prospect, its counts corrected by what the whole model takes."""
+        """The plan of a prospect, with counts corrected by the memory of the whole model."""
         counts, best = dict(prospect.counts), None
         tried: list[dict[str, int]] = []
         while counts not in tried and len(tried) < MAX_TRIES:
@@ -243,7 +245,7 @@ class Planner:
         return best
 
     def _corrected(self, counts: dict[str, int], room: int) -> dict[str, int]:
-        """More blocks where there is room, fewer where there is not: the first count is the last to go."""
+        """More blocks where there is room, fewer where there is not. The first count is lowered last."""
         corrected = dict(counts)
         for name in self._counts if room >= 0 else reversed(self._counts):
             count = self._counts[name]
@@ -255,7 +257,7 @@ class Planner:
         return corrected
 
     def _whole(self, choices: Choices, budget_bytes: int | None) -> Planned:
-        """The plan of the whole model; without a count above 0, as many checkpoints in the scratch file as the budget asks for."""
+        """The plan of the whole model. Without a count above 0, checkpoints go to the scratch file until the budget is met."""
         builder = self._record(self._model, choices)
         planned = self._compiled(builder, ())
         if budget_bytes is None or planned.peak <= budget_bytes or any(value.kept for value in builder.draft.values):
@@ -297,7 +299,7 @@ class Planner:
         return Planned(plan, draft, live, chosen, step_seconds(draft, request.costs.speed, chosen))
 
     def _measured(self, draft: DraftPlan) -> dict[str, Workspace]:
-        """Workspaces as a target measured them; of graphs that it has not met, estimates, corrected as those it has met."""
+        """Workspaces by graph key, as a target measured them. Estimates of other graphs are scaled by those that were measured."""
         if not self._workspaces:
             return {}
         estimated = {key: self.request.costs.workspace_bytes(graph) for key, graph in self._tracer.graphs.items()}
@@ -312,9 +314,11 @@ class Planner:
 
 
 def _spillable(draft: DraftPlan, live: LiveSections) -> list[int]:
-    """Checkpoints that may go to the scratch file, the one that waits longest first: not what is handed to the next block, nor what
-    the journal keeps, which a replay finds by its place in the arena."""
-    waits = {value: wait for found in live.waiting.values() for value, wait in found.items() if wait > 1}
+    """Checkpoints that may go to the scratch file, the one that waits longest first.
+
+    Not the values that one block hands to the next, nor those of the journal, which a replay reads from their place in the arena.
+    """
+    waits = {value: wait for section in live.waiting.values() for value, wait in section.items() if wait > 1}
     spillable = (value for value in waits if not draft.values[value].kept and draft.values[value].role != "recorded")
     return sorted(spillable, key=lambda value: (-waits[value], value))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All plans of a bundle: made for the costs of its first target, held against the budget, reported as estimates and as a dial."""
+"""All plans of a bundle: made for the costs of its first target, within the budget, reported as estimates and as a dial."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from bespoke.plan.costs import Costs, Workspace
 
 DEFAULT_CONTEXT = 1024  # rows of the KV cache
-MAX_ROUNDS = 6  # of planning, because a target measured other workspaces than were estimated
+MAX_ROUNDS = 6  # of planning: a target measures other workspaces than were estimated
 
 Subject = tuple[str, int | None]
-"""Method and sequence length; `ANSWERS` for the plan whose length follows from the budget."""
+"""Method and sequence length. `ANSWERS` is the plan whose length follows from the budget."""
 ANSWERS: Subject = (GENERATION, None)
 AnyPlanner = Planner | GenerationPlanner
 Compile = Callable[[Sequence[Graph]], Mapping[str, "Workspace"]]
-"""Compiles graphs that it has not met, and gives the workspaces of all that it has, by key."""
+"""Compiles the graphs that are not compiled yet. Returns the workspaces of all graphs so far, by key."""
 
 
 class Key(NamedTuple):
-    """A plan of a bundle: what it is of, and the bytes of the budget that it is made for."""
+    """A plan of a bundle: method, sequence length, and bytes of the budget."""
 
     method: str
     length: int | None
@@ -52,13 +52,13 @@ class Plans:
 
     @property
     def costs(self) -> Costs:
-        """Of the first target: what the bundle is planned for."""
-        found: Costs = self._request.targets[0].plugin.costs
-        return found
+        """The costs of the first target, which the bundle is planned for."""
+        costs: Costs = self._request.targets[0].plugin.costs
+        return costs
 
     @property
     def bakes(self) -> bool:
-        """Whether any target bakes weights: all run the same plans, and such a one compiles each call for itself."""
+        """Whether any target bakes weights. All targets run the same plans, and a baking one compiles each call for itself."""
         return any(bakes(target.plugin, target.options) for target in self._request.targets)
 
     @property
@@ -68,7 +68,7 @@ class Plans:
         return (budget.memory_bytes, *budget.smaller_bytes)
 
     def planners(self, workspaces: Mapping[str, Workspace] | None = None) -> dict[Subject, AnyPlanner]:
-        """One for each method and sequence length, and one for answers, by what targets have measured."""
+        """A planner for each method and sequence length, and a planner of answers. `workspaces`: measured so far, by graph key."""
         context = context_length(self._request, self._model.config)
         methods, lengths = self._request.methods, self._request.sequence_lengths
         planners: dict[Subject, AnyPlanner] = {}
@@ -84,7 +84,7 @@ class Plans:
         return planners
 
     def estimated(self, progress: BuildListener) -> dict[Key, Planned]:
-        """Plans by workspaces estimated from the graphs, before anything is compiled; the smallest plan where none seems to fit."""
+        """Plans by workspaces estimated from the graphs, before anything is compiled. Where none seems to fit: the smallest."""
         planners, planned = self.planners(), {}
         keys = _keys(planners, self.budgets)
         for done, (key, planner) in enumerate(keys.items()):
@@ -97,7 +97,7 @@ class Plans:
         return planned
 
     def fitted(self, planned: dict[Key, Planned], compiled: Compile) -> dict[Key, Planned]:
-        """Plans that fit with measured workspaces: planned again until all graphs that they use are measured."""
+        """Plans that fit with measured workspaces. Planning is repeated until all graphs that they use are measured."""
         compiled(self.graphs(planned))
         if self.budgets == (None,):
             return planned
@@ -109,9 +109,9 @@ class Plans:
         choose: Callable[[AnyPlanner, int | None], Planned],
         budgets: Sequence[int | None] = (None,),
     ) -> dict[Key, Planned]:
-        """Plans chosen by measured workspaces: chosen again until all graphs that they use are measured.
+        """Plans chosen by measured workspaces. The choice is repeated until all graphs that they use are measured.
 
-        A refusal too: the smallest and the fastest plan that it names are measured first.
+        Before a refusal, the smallest and the fastest plan that it names are measured too.
         """
         measured = compiled([])
         for _ in range(MAX_ROUNDS):
@@ -137,44 +137,44 @@ class Plans:
         )
 
     def graphs(self, planned: Mapping[Key, Planned]) -> list[Graph]:
-        """Those that plans use, by key."""
+        """The graphs that plans use, in the order of their keys."""
         keys = {graph.key for p in planned.values() for graph in p.plan.graphs}
         return [self.tracer.graphs[key] for key in sorted(keys)]
 
     def estimates(self, planned: Mapping[Key, Planned], compiled: Compile) -> tuple[PlanEstimate, ...]:
-        """Each plan of a bundle, between the one of least memory and the fastest, all with measured workspaces."""
+        """Each plan of a bundle with the plan of least memory and the fastest one, all with measured workspaces."""
         least, fastest = self._ends(compiled)
         measured = compiled([])
-        found = []
-        for key, one in planned.items():
-            plan = remeasured(one, self.costs, measured)
+        estimates = []
+        for key, estimated in planned.items():
+            plan = remeasured(estimated, self.costs, measured)
             ends = key._replace(budget=None)
-            found.append(
+            estimates.append(
                 PlanEstimate(
                     plan.method,
                     plan.sequence_length,
                     key.budget,
                     plan.choices,
                     plan.estimate,
-                    one.seconds,
+                    estimated.seconds,
                     least[ends].plan.estimate,
                     fastest[ends].plan.estimate,
                 )
             )
-        return tuple(found)
+        return tuple(estimates)
 
     def run_estimates(self, planned: Mapping[Key, Planned]) -> tuple[RunEstimate, ...]:
-        """What a run of each method writes. All plans of a method share one state."""
+        """Bytes that a run of each method writes. All plans of a method share one state."""
         lora = self._model.lora
         pieces = self._model.config.adapter_shapes(lora)
         adapter = tensor_file_bytes({name: shape for name, shape in pieces.items() if lora.trains(name)})
-        found = []
+        estimates = []
         for method in self._request.methods:
-            plan = next(one.plan for key, one in planned.items() if key.method == method.name)
+            plan = next(planned[key].plan for key in planned if key.method == method.name)
             slot = tensor_file_bytes(state_shapes(plan))
             written = most_written(slot, adapter, method.training, replayable=plan.replayable)
-            found.append(RunEstimate(method.name, method.training.steps, written, 0 if plan.replayable else slot))
-        return tuple(found)
+            estimates.append(RunEstimate(method.name, method.training.steps, written, 0 if plan.replayable else slot))
+        return tuple(estimates)
 
     def _ends(self, compiled: Compile) -> tuple[dict[Key, Planned], dict[Key, Planned]]:
         return (
@@ -183,22 +183,22 @@ class Plans:
         )
 
     def dial(self, budgets: Sequence[int], compiled: Compile) -> tuple[DialPoint, ...]:
-        """What each budget buys. The smallest and the fastest plan are measured, and correct the estimates of those between."""
+        """The plan for each budget. The smallest and the fastest plan are measured, and correct the estimates of the others."""
         self._ends(compiled)
-        found = []
+        points = []
         for (method, _), planner in self.planners(compiled([])).items():
             for budget in budgets:
                 try:
                     planned = planner.plan(budget)
                 except PlanDoesNotFit:
                     least = planner.smallest().plan
-                    found.append(DialPoint(method, least.sequence_length, budget, None, None, {}))
+                    points.append(DialPoint(method, least.sequence_length, budget, None, None, {}))
                     continue
                 plan = planned.plan
-                found.append(
+                points.append(
                     DialPoint(method, plan.sequence_length, budget, plan.estimate, planned.seconds, plan.choices)
                 )
-        return tuple(found)
+        return tuple(points)
 
 
 def context_length(request: BuildRequest, config: ModelConfig) -> int:

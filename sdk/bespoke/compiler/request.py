@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to build: model, methods, targets and budget, resolved and checked. `build` and `estimate` know nothing else."""
+"""A build request: model, methods, targets and budget, resolved and checked. `build` and `estimate` know nothing else."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Method:
 
     @property
     def scalars(self) -> dict[str, float]:
-        """What runtimes bind at every step: an option `epsilon`, and `option.<name>` for those declared as `Scalar`."""
+        """Scalars that engines bind at every step: an option `epsilon`, and `option.<name>` for options declared as `Scalar`."""
         known = ("epsilon",) if hasattr(self.options, "epsilon") else ()
         return {
             option_scalar(name): float(getattr(self.options, name))

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Golden vectors: made at build by other code than the graphs', verified on the device."""
+"""Golden vectors: computed at build by other code than the graphs, verified on the device."""

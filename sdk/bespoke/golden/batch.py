@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The batch of golden vectors: drawn by counter when they are made, padded to what a plan takes when they are compared.
+"""The batch of golden vectors: drawn by counter at build, padded to the shape of a plan when vectors are compared.
 
 B rows of a plan's batch, T its positions, R rows of the golden batch, n its positions.
 """

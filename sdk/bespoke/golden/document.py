@@ -133,7 +133,7 @@ class Golden(Settings):
     batch_arrays: dict[str, np.ndarray]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What the file holds."""
+        """The tensors of the file."""
         text = dumps_canonical(self.document.model_dump(mode="json"))
         return {
             "document": np.frombuffer(text, np.uint8),
@@ -187,8 +187,8 @@ def read_golden(
 def _batch_arrays(
     arrays: Mapping[str, np.ndarray], subject: str, shape: tuple[int, int], vocab_size: int
 ) -> dict[str, np.ndarray]:
-    found = {name: array for full, array in arrays.items() if (name := array_name(full)) is not None}
-    for name, array in found.items():
+    by_name = {name: array for full, array in arrays.items() if (name := array_name(full)) is not None}
+    for name, array in by_name.items():
         where = f"{subject}, tensor '{ARRAY_PREFIX}{name}'"
         if array.dtype.name not in ("int32", "float32") or array.shape != shape:
             raise _refused(where, f"{array.dtype.name} {list(array.shape)}", f"int32 or float32 {list(shape)}")
@@ -196,7 +196,7 @@ def _batch_arrays(
             raise _refused(where, f"tokens from {array.min()} to {array.max()}", f"0 to {vocab_size - 1}")
         if not np.isfinite(array).all():
             raise _refused(where, "NaN or infinity", "finite numbers")
-    return found
+    return by_name
 
 
 def _check_method(method: MethodGolden, subject: str, pieces: set[str], with_gradient: set[str]) -> None:

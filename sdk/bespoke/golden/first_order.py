@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first steps of a method of exact gradients by the reference: which lanes each step needs, and what is made of their losses
+"""The first steps of a method of exact gradients by the reference: which lanes each step needs, and the results from their losses
 and gradients. Estimates are in `zeroth_order`.
 
 Steps are torch.optim's on autograd's gradients; where the update rule is the method's own, only the first loss and the gradients
@@ -61,7 +61,7 @@ class FirstOrder:
 
     @property
     def key(self) -> Hashable:
-        """What the results follow from."""
+        """Everything that the results depend on."""
         return self.rule, self.gradient, self.training, tuple(self.trained)
 
     def lanes(self, step: int, base: Sequence[Lane]) -> list[Lane]:
@@ -96,22 +96,25 @@ class FirstOrder:
             self._now = {name: torch.nn.Parameter(torch.tensor(self.start[name])) for name in self.trained}
             self._optimizer = _optimizer(self.rule, list(self._now.values()))
         self._set(self._optimizer, self._now, lane.gradients, step)
-        moved = [
+        distances = [
             float((p.detach().double() - torch.as_tensor(self.start[name])).norm()) for name, p in self._now.items()
         ]
         if step == 1:
-            self._measure(self.rule, moved, exact, rough)
+            self._measure(self.rule, distances, exact, rough)
         self.moved.append(
-            [Known(value=m, tolerance=step * max(r * m, a)) for m, (r, a) in zip(moved, self._tolerances, strict=True)]
+            [
+                Known(value=m, tolerance=step * max(r * m, a))
+                for m, (r, a) in zip(distances, self._tolerances, strict=True)
+            ]
         )
         lane.gradients = {} if step > 1 else lane.gradients
 
-    def _measure(self, rule: FirstOrderOptions, moved: Sequence[float], exact: Lane, rough: Lane) -> None:
+    def _measure(self, rule: FirstOrderOptions, distances: Sequence[float], exact: Lane, rough: Lane) -> None:
         """(relative, absolute) tolerance of each piece's way, from the same step in float64, a piece at a time."""
         rate = self.rates[0]
         largest = max(float(g.norm()) for g in exact.gradients.values())
         clip = self._clip_factor(exact.gradients)
-        for name, went in zip(self.trained, moved, strict=True):
+        for name, went in zip(self.trained, distances, strict=True):
             gradient = exact.gradients[name] * clip
             step = self._first_step(rule, name, gradient)
             way = float(step.norm())

@@ -67,8 +67,15 @@ def make_golden(
     progress: Callable[[int, int], None] = lambda done, total: None,
     rounding: float = 0.0,
 ) -> Golden:
-    """Golden vectors of a model folder whose converted weights are `files`, by group; `initial` is the bundle's adapter, `shortest`
-    the shortest of its sequence lengths. `rounding`: by what share losses may be off that a target does not compute in fp32."""
+    """The golden vectors of a bundle.
+
+    folder:   of the model, in transformers' layout
+    files:    converted weights, by group
+    initial:  the bundle's adapter
+    shortest: the shortest of its sequence lengths
+    progress: a function that is called with (done, total)
+    rounding: largest relative error of a loss on a target that computes in less than fp32
+    """
     with one_thread():
         return _make_golden(folder, model, files, initial, methods, shortest, tokenizer, progress, rounding)
 
@@ -159,7 +166,7 @@ def _make_golden(
 def longest_golden(
     model: ModelSpec, methods: Sequence[GoldenMethod], shortest: int, tokenizer: Tokenizer | None
 ) -> Golden:
-    """As many numbers as `make_golden` gives, or more, each as long as JSON writes one: for telling the size of the file."""
+    """At least as many numbers as `make_golden` gives, each in the longest form that JSON has: for the size of the file."""
     number = Known(value=-LONG, tolerance=LONG)
     document = _draft(model)
     tokens, mask = _batch(model, methods, shortest)
@@ -214,7 +221,7 @@ def known(exact: float, rough: float, *, floor: float = FLOOR, least: float = 0.
 
 
 def _run(m: GoldenMethod, model: ModelSpec, start: Mapping[str, np.ndarray], rounding: float) -> Run | None:
-    """What the method must do, as its promise says; None where it promises nothing."""
+    """The reference run of the method by its promise, or None where it promises nothing."""
     check_promise(m)
     trained = trained_pieces(m, start)
     if m.promises == "exact_gradients":
@@ -303,7 +310,7 @@ def _elements(piece: PieceGolden, gradient: torch.Tensor) -> np.ndarray:
 
 
 def _visits(model: ModelSpec, first: bool, steps_taken: bool) -> int:
-    """Of blocks and head, forward and backward, in all steps."""
+    """The number of visits of blocks and head, forward and backward, in all steps."""
     blocks = len(model.blocks)
     steps = STEPS if steps_taken else 1
     return steps * (blocks + 1) + (2 * blocks if first else 0)

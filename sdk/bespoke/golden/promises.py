@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of a method without running it: what it promises, and of its update and its gradients what its plans show.
+"""Facts about a method without running it: its promise, and its update rule and gradients as its plans show them.
 
 An exact method promises its gradients, not its update rule. Whether that is `bespoke.methods.update`'s is read off the plan: the
-library writes its update for the same pieces, and the plan's stores must come about by the same calls. Graphs are compared by key.
+library writes its update for the same pieces, and the plan must compute its stores by the same calls. Graphs are compared by key.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ DIFFERENCE_RATE = 2.0**20  # so large that p - rate * g is the gradient to the l
 
 @dataclass(frozen=True)
 class GoldenMethod:
-    """What is known of a method when its plans are written. `functions` are its graphs by key, and `scalars` what its options bind:
-    to run one that promises nothing."""
+    """A method and its plans. `functions` (graphs by key) and `scalars` (of its options) run a method that promises nothing."""
 
     name: str
     promises: Promise | None
@@ -49,14 +48,14 @@ class GoldenMethod:
 
 @dataclass(frozen=True)
 class Stepped:
-    """Of a method of exact gradients: its update rule if it is the library's, and where its plans leave gradients, if they do."""
+    """A method of exact gradients: its update rule if it is the library's, and where its plans keep gradients, if they do."""
 
     rule: FirstOrderOptions | None
     gradient: GradientSource | None
 
 
 def trained_pieces(m: GoldenMethod, pieces: Iterable[str]) -> list[str]:
-    """Those that every plan of the method stores, in the order of `pieces`."""
+    """The pieces that every plan of the method stores, in the order of `pieces`."""
     stored = [stored_pieces(plan) for plan in m.plans]
     return [name for name in pieces if all(name in names for names in stored)]
 
@@ -95,7 +94,7 @@ def promised_numbers(options: Settings) -> tuple[int, str]:
 
 
 def stepped(m: GoldenMethod, model: ModelSpec, trained: Sequence[str]) -> Stepped:
-    """What plans that yield exact gradients of the `trained` pieces do with them."""
+    """The update rule and the gradients of plans that compute exact gradients of the `trained` pieces."""
     rule = _library_rule(m, model, trained)
     if trained and all(_sums(plan).issuperset(trained) for plan in m.plans):
         return Stepped(rule, GradientSource(kind="accumulator", suffix=".gradient", divisor=1.0))
@@ -167,8 +166,8 @@ def _as_the_library_writes(
 
 
 @dataclass(frozen=True)
-class _Made:
-    """How an instruction makes or changes a value: by `result` number of a graph, or as zeros."""
+class _Written:
+    """How an instruction writes a value: as result number `result` of a graph, or as zeros."""
 
     key: str
     result: int
@@ -178,7 +177,7 @@ class _Made:
 
 
 class _Stores:
-    """What a step stores, by name, and how every value that is not known by name comes about. `holes` stand for any gradient."""
+    """The stores of a step by name, and the instructions that compute every value without a name. `holes` match any gradient."""
 
     def __init__(
         self,
@@ -190,55 +189,55 @@ class _Stores:
         self.name = name
         self.holes = frozenset(holes)
         self.sources: dict[str, Operand] = {}
-        self.makers: dict[int, list[_Made]] = {}
-        for instruction in (one for code in sections for one in code):
+        self.writers: dict[int, list[_Written]] = {}
+        for instruction in (instruction for code in sections for instruction in code):
             if isinstance(instruction, Store):
                 self.sources[name(instruction.state) or ""] = instruction.source
             elif isinstance(instruction, Call):
                 operands = tuple(instruction.operands)
                 for number, result in enumerate(instruction.results):
-                    made = _Made(keys[instruction.graph], number, result.how, tuple(result.to[1:]), operands)
-                    self.makers.setdefault(result.to[0], []).append(made)
+                    written = _Written(keys[instruction.graph], number, result.how, tuple(result.to[1:]), operands)
+                    self.writers.setdefault(result.to[0], []).append(written)
             else:
                 what = "zero" if isinstance(instruction, Zero) else instruction.op
                 for operand in writes(instruction):
-                    self.makers.setdefault(operand[0], []).append(_Made(what, 0, "make", (), ()))
+                    self.writers.setdefault(operand[0], []).append(_Written(what, 0, "make", (), ()))
 
 
 @dataclass
 class _Comparison:
-    """Whether a plan stores all that the library would, made in the same way."""
+    """Compares the stores of a plan with those that the library writes."""
 
     ours: _Stores
     theirs: _Stores
     known: dict[tuple[int, int], bool] = field(default_factory=dict)
 
     def holds(self) -> bool:
-        found = self.theirs.sources
-        return all(name in found and self.values(source, found[name]) for name, source in self.ours.sources.items())
+        theirs = self.theirs.sources
+        return all(name in theirs and self.values(source, theirs[name]) for name, source in self.ours.sources.items())
 
-    def values(self, one: Operand, other: Operand) -> bool:
-        if one[0] in self.ours.holes:
-            return self.theirs.name(other[0]) is None
-        if one[1:] != other[1:]:
+    def values(self, ours: Operand, theirs: Operand) -> bool:
+        if ours[0] in self.ours.holes:
+            return self.theirs.name(theirs[0]) is None
+        if ours[1:] != theirs[1:]:
             return False
-        pair = (one[0], other[0])
+        pair = (ours[0], theirs[0])
         if pair not in self.known:
-            names = (self.ours.name(one[0]), self.theirs.name(other[0]))
-            self.known[pair] = names[0] == names[1] if any(names) else self._made_alike(*pair)
+            names = (self.ours.name(ours[0]), self.theirs.name(theirs[0]))
+            self.known[pair] = names[0] == names[1] if any(names) else self._written_alike(*pair)
         return self.known[pair]
 
-    def _made_alike(self, one: int, other: int) -> bool:
-        """By the same instructions, in any order: what is added up may come in another one."""
-        left = list(self.theirs.makers.get(other, []))
-        for mine in self.ours.makers.get(one, []):
+    def _written_alike(self, ours: int, theirs: int) -> bool:
+        """Whether the same instructions write both, in any order: terms of a sum may come in another one."""
+        left = list(self.theirs.writers.get(theirs, []))
+        for mine in self.ours.writers.get(ours, []):
             match = next((number for number, theirs in enumerate(left) if self._alike(mine, theirs)), None)
             if match is None:
                 return False
             del left[match]
         return not left
 
-    def _alike(self, mine: _Made, theirs: _Made) -> bool:
+    def _alike(self, mine: _Written, theirs: _Written) -> bool:
         same = (mine.key, mine.result, mine.how, mine.rows) == (theirs.key, theirs.result, theirs.how, theirs.rows)
         return (
             same

@@ -40,7 +40,7 @@ RATE_TOLERANCE = 1e-6  # relative: schedules are a few operations in float64
 
 @dataclass(frozen=True)
 class Check:
-    """Something that held: `compared` numbers (or texts, or files), the worst of them at this share of its tolerance."""
+    """A check that passed: `compared` numbers, texts or files. `worst`: the largest share of its tolerance that a number uses."""
 
     what: str
     method: str | None
@@ -51,7 +51,7 @@ class Check:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What `verify_bundle` found in order. `golden` is False for a bundle that has no golden vectors."""
+    """The checks that passed. `golden` is False for a bundle without golden vectors."""
 
     golden: bool
     files: int  # whose hash was computed; 0 where that was not asked for
@@ -113,7 +113,7 @@ class _Prover:
                 run.evaluate()
                 if record.name in known and known[record.name].learning_rates:
                     run.train(known[record.name])
-        smaller = [one.plan for one in self.bundle.manifest.smaller_generation]
+        smaller = [record.plan for record in self.bundle.manifest.smaller_generation]
         for plan in (self.bundle.manifest.generation, *smaller):
             if plan is not None:
                 self._next_token(AnsweringMachine(self.bundle, plan))
@@ -125,7 +125,7 @@ class _Prover:
         machine.prefill(prompt, 0, adapter)
         logits = machine.decode(last, len(prompt), adapter).reshape(-1).double()
         loss = float(torch.logsumexp(logits, 0) - logits[target])
-        _Found(self, "The plan for answers", GENERATION, machine.chunk).hold(
+        _PlanChecks(self, "The plan for answers", GENERATION, machine.chunk).hold(
             "next-token loss of prefill and decode", [self.document.next_token_loss], [loss]
         )
 
@@ -151,8 +151,8 @@ class _Prover:
         self.passed(Check("texts", None, None, len(self.document.texts), 0.0))
 
 
-class _Found:
-    """What a plan computed, held against what is known."""
+class _PlanChecks:
+    """Compares the results of a plan with golden values."""
 
     def __init__(self, prover: _Prover, where: str, method: str, length: int) -> None:
         self.prover = prover
@@ -163,10 +163,12 @@ class _Found:
     def hold(self, what: str, wanted: Sequence[Known], got: Sequence[float]) -> None:
         if len(got) != len(wanted):
             raise self.mismatch(what, got=f"{len(got)} values", expected=f"{len(wanted)}")
-        for number, (one, value) in enumerate(zip(wanted, got, strict=True), 1):
-            if not one.holds(value):
+        for number, (known, value) in enumerate(zip(wanted, got, strict=True), 1):
+            if not known.holds(value):
                 which = f"{what}, value {number}" if len(wanted) > 1 else what
-                raise self.mismatch(which, got=f"{value:.8g}", expected=f"{one.value:.8g} within {one.tolerance:.3g}")
+                raise self.mismatch(
+                    which, got=f"{value:.8g}", expected=f"{known.value:.8g} within {known.tolerance:.3g}"
+                )
         self.passed(what, len(wanted), max(_share(v - k.value, k.tolerance) for k, v in zip(wanted, got, strict=True)))
 
     def passed(self, what: str, compared: int, worst: float) -> None:
@@ -181,8 +183,8 @@ class _Found:
         )
 
 
-class _MethodRun(_Found):
-    """One method at one sequence length, by its plan for a smaller `budget` where there is one."""
+class _MethodRun(_PlanChecks):
+    """A method at a sequence length, by its plan for a smaller `budget` if that is given."""
 
     def __init__(self, prover: _Prover, machine: Machine, length: int, budget: int | None) -> None:
         name = machine.method.name
@@ -260,11 +262,11 @@ class _MethodRun(_Found):
         pieces = {piece.name: piece for piece in self.document.pieces}
         for name in known.trained:
             piece, elements = pieces[name], self.prover.golden.gradients[name]
-            found = self._gradient(name, source.kind, source.suffix) / source.divisor
+            gradient = self._gradient(name, source.kind, source.suffix) / source.divisor
             wanted = piece.gradient
             assert wanted is not None
-            norm = float(np.linalg.norm(found))
-            picked = found.reshape(-1)[places(piece, found.size, self.document.seed)]
+            norm = float(np.linalg.norm(gradient))
+            picked = gradient.reshape(-1)[places(piece, gradient.size, self.document.seed)]
             apart = float(np.linalg.norm(picked - elements))
             if not wanted.norm.holds(norm) or not apart <= wanted.tolerance:
                 at = int(np.argmax(np.abs(picked - elements)))
@@ -331,7 +333,7 @@ def _batch(golden: Golden, method: MethodRecord, length: int) -> Batch:
 
 
 def _tokenizer(bundle: Bundle) -> Tokenizer | None:
-    """As examples are tokenized: the template's markers are protected."""
+    """The tokenizer of examples: the markers of the chat template are protected."""
     text = bundle.manifest.text
     tokenizer = tokenizer_of(text, bundle.read)
     if tokenizer is not None and text.turns is not None:
@@ -344,7 +346,7 @@ def _float64(tensor: torch.Tensor) -> np.ndarray:
 
 
 def _share(difference: float, tolerance: float) -> float:
-    """Of the tolerance, how much was used."""
+    """The share of the tolerance that a difference uses."""
     return 0.0 if difference == 0 else abs(difference) / tolerance if tolerance else math.inf
 
 

@@ -123,8 +123,8 @@ class Reference:
         self._forward([lane], tokens)
         norm_w = self._norm_weight(self._weights.small("head")["norm"]).to(lane.dtype)
         with torch.no_grad(), KeepFloat64():
-            found: torch.Tensor = torch.func.functional_call(self._skeleton.norm, {"weight": norm_w}, (lane._x,))
-        return found
+            hidden: torch.Tensor = torch.func.functional_call(self._skeleton.norm, {"weight": norm_w}, (lane._x,))
+        return hidden
 
     def watch_inputs(self, see: Callable[[str, str, torch.Tensor], None]) -> None:
         """Calls `see(group, linear, x)` with what each linear of a block is multiplied with, x [..., in]."""
@@ -176,7 +176,7 @@ class Reference:
     def _stacked(self, block: int, lanes: Sequence[Lane]) -> Tensors:
         """The pieces of the lanes' adapters, [lanes, ...]."""
         adapters = [lane.adapter(block) for lane in lanes]
-        return {name: torch.stack([one[name].to(lanes[0].dtype) for one in adapters]) for name in adapters[0]}
+        return {name: torch.stack([adapter[name].to(lanes[0].dtype) for adapter in adapters]) for name in adapters[0]}
 
     def _decode_block(self, block: int, dtypes: Sequence[torch.dtype]) -> dict[torch.dtype, Tensors]:
         group = self.model.blocks[block]
@@ -201,13 +201,13 @@ class Reference:
         return decoded
 
     def _room(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Memory that is used again for every block: fresh pages for each would cost more than decoding."""
+        """Memory that every block uses again. Fresh pages for each would cost more than decoding."""
         if (name, dtype) not in self._rooms:
             self._rooms[name, dtype] = torch.empty(shape, dtype=dtype)
         return self._rooms[name, dtype][: shape[0]]
 
     def _norm_weight(self, array: np.ndarray) -> torch.Tensor:
-        """As the module wants it: Gemma's adds the 1 itself, so it is taken off, in float64."""
+        """The weight of a norm for its module. Gemma's module adds 1 itself, so 1 is subtracted here, in float64."""
         weight = torch.from_numpy(np.array(array))
         return weight.double() - 1.0 if self.model.config.family.startswith("gemma") else weight
 
@@ -229,12 +229,12 @@ class Reference:
         x = torch.cat([lane._inputs.pop() for lane in lanes]).requires_grad_()
         adapter = {name: value.requires_grad_() for name, value in self._stacked(block, lanes).items()}
         y = self._block(block, x, weights, adapter, positions)
-        dx, *found = torch.autograd.grad(y, [x, *adapter.values()], torch.cat([lane._dy for lane in lanes]))
+        dx, *gradients = torch.autograd.grad(y, [x, *adapter.values()], torch.cat([lane._dy for lane in lanes]))
         group = self.model.blocks[block]
         for number, (lane, dy) in enumerate(zip(lanes, dx.chunk(len(lanes)), strict=True)):
             lane._dy = dy
             lane.gradients |= {
-                f"{group}.{name}": gradient[number] for name, gradient in zip(adapter, found, strict=True)
+                f"{group}.{name}": gradient[number] for name, gradient in zip(adapter, gradients, strict=True)
             }
 
     def _lora(self, name: str) -> Callable[..., torch.Tensor]:
@@ -273,12 +273,12 @@ class Reference:
     def _lookup(self, group: str, ids: torch.Tensor) -> torch.Tensor:
         """Rows of the table in fp32: ids of any shape -> [..., D]."""
         rows = ids.numpy().reshape(-1)
-        found = torch.empty(len(rows), self.model.config.hidden_size)
-        self._weights.table(group, rows, [found])
-        return found.view(*ids.shape, -1)
+        table = torch.empty(len(rows), self.model.config.hidden_size)
+        self._weights.table(group, rows, [table])
+        return table.view(*ids.shape, -1)
 
     def _head_chunks(self) -> list[slice]:
-        """Of the vocabulary."""
+        """Ranges of the vocabulary."""
         chunk, size = max(1, CHUNK_BYTES // (8 * self.model.config.hidden_size)), self.model.config.vocab_size
         return [slice(start, min(start + chunk, size)) for start in range(0, size, chunk)]
 

@@ -163,12 +163,12 @@ def golden_texts(tokenizer: Tokenizer, seed: int) -> list[GoldenText]:
         count, *picks = (int(word) for word in words[8 * number : 8 * number + 8])
         joint = (" ", "", "\n")[count // 8 % 3]
         drawn.append(joint.join(parts[pick % len(parts)] for pick in picks[: 2 + count % 4]))
-    found: list[GoldenText] = []
+    golden: list[GoldenText] = []
     for text in dict.fromkeys([*fixed, *drawn]):
-        if len(found) == MAX_TEXTS:
+        if len(golden) == MAX_TEXTS:
             break
         try:
-            found.append(GoldenText(text=text, ids=tokenizer.encode(text)))
+            golden.append(GoldenText(text=text, ids=tokenizer.encode(text)))
         except DataError:
             continue
-    return found
+    return golden

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the golden reference multiplies by: the weights of a bundle, decoded, or those of the model before they were quantized."""
+"""Weights of the golden reference: those of a bundle, decoded, or those of the model before quantization."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DECODED_AT_ONCE = 2**16  # numbers
 BOTH_NIBBLES = 0x0F0F
 
 Rows = slice | np.ndarray
-"""Of a table: a range that may end beyond it, or ids."""
+"""Rows of a table: a range that may end beyond it, or ids."""
 
 
 class Weights(Protocol):
@@ -61,37 +61,38 @@ class SourceWeights:
     def __init__(self, source: WeightSource, model: ModelSpec) -> None:
         self._source = source
         self._groups = {
-            group: {one.target: one for one in of} for group, of in sources_of(source, model.config).items()
+            group: {tensor.target: tensor for tensor in tensors}
+            for group, tensors in sources_of(source, model.config).items()
         }
 
     def linear(self, group: str, name: str, outs: Sequence[torch.Tensor]) -> None:
         self._fill(self._groups[group][name], 0, outs)
 
     def small(self, group: str) -> Mapping[str, np.ndarray]:
-        found = {}
-        for name, one in self._groups[group].items():
-            if not one.quantized:
-                found[name] = self._source.vector(one.name) + np.float32(one.add)
-        return found
+        return {
+            name: self._source.vector(tensor.name) + np.float32(tensor.add)
+            for name, tensor in self._groups[group].items()
+            if not tensor.quantized
+        }
 
     def table(self, group: str, rows: Rows, outs: Sequence[torch.Tensor]) -> None:
-        one = self._groups[group]["table"]
+        tensor = self._groups[group]["table"]
         if isinstance(rows, slice):
-            self._fill(one, rows.start, outs)
+            self._fill(tensor, rows.start, outs)
             return
         ids, places = np.unique(rows, return_inverse=True)
-        found = torch.from_numpy(
-            np.concatenate([self._source.rows(one.name, int(id), int(id) + 1) for id in ids])[places]
+        rows_of_ids = torch.from_numpy(
+            np.concatenate([self._source.rows(tensor.name, int(id), int(id) + 1) for id in ids])[places]
         )
         for out in outs:
-            out.copy_(found)
+            out.copy_(rows_of_ids)
 
-    def _fill(self, one: SourceTensor, first: int, outs: Sequence[torch.Tensor]) -> None:
-        """From row `first` on, as many as `outs` have."""
-        step = max(1, DECODED_AT_ONCE // one.shape[1])
+    def _fill(self, tensor: SourceTensor, first: int, outs: Sequence[torch.Tensor]) -> None:
+        """Fills `outs` with rows from `first` on."""
+        step = max(1, DECODED_AT_ONCE // tensor.shape[1])
         for start in range(0, len(outs[0]), step):
             stop = min(start + step, len(outs[0]))
-            values = torch.from_numpy(self._source.rows(one.name, first + start, first + stop))
+            values = torch.from_numpy(self._source.rows(tensor.name, first + start, first + stop))
             for out in outs:
                 out[start:stop] = values
 

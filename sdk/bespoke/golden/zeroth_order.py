@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first steps of methods of estimates by the reference: the points whose losses each step needs, and what is made of them.
+"""The first steps of zeroth-order methods by the reference: the points whose losses a step needs, and the results from them.
 
 Losses are all float64, because what is recorded divides their differences by epsilon; those of the first step are known in fp32
 too, which says how far fp32 is off. `z` is drawn from the noise counter, of the pieces that are trained.
@@ -46,7 +46,7 @@ class ZerothOrder:
         seed: int,
         rounding: float,
     ) -> None:
-        """`rounding`: by what share losses may be off that a target does not compute in fp32."""
+        """`rounding`: largest relative error of a loss on a target that computes in less than fp32."""
         self.rounding = rounding
         self.loss_noise = max(LOSS_NOISE, rounding)
         self.options = options
@@ -71,7 +71,7 @@ class ZerothOrder:
 
     @property
     def key(self) -> Hashable:
-        """What the results follow from."""
+        """Everything that the results depend on."""
         return self.options, self.training, tuple(self.trained)
 
     # ---- what an estimate is ---------------------------------------------------------------------------------------------
@@ -87,11 +87,11 @@ class ZerothOrder:
         return float(losses.mean()), (losses[0::2] - losses[1::2]) / (2 * self.options.epsilon)
 
     def noise_of(self, loss: float, numbers: np.ndarray) -> np.ndarray:
-        """By how much the numbers may be off, for what losses may be off."""
+        """The error of the numbers for the error of the losses."""
         return np.full(len(numbers), self.loss_noise * max(1.0, loss) / self.options.epsilon)
 
     def off_of(self, apart: np.ndarray) -> np.ndarray | float:
-        """What the first step's numbers differ between fp32 and float64, for all alike."""
+        """The difference between fp32 and float64 of the first step's numbers: one for all of them."""
         return float(apart.max())
 
     def direction(self, name: str, z: torch.Tensor) -> torch.Tensor:
@@ -101,7 +101,7 @@ class ZerothOrder:
         """Takes what was recorded into the method's state, before the step."""
 
     def uncertain_direction(self, way: torch.Tensor, z: torch.Tensor, tolerances: Sequence[float]) -> float:
-        """How far a direction may be off itself."""
+        """The error of a direction itself."""
         return 0.0
 
     # ---- steps -------------------------------------------------------------------------------------------------------------
@@ -171,8 +171,11 @@ class ZerothOrder:
             self._step(step, numbers, tolerances)
 
     def _uncertainty_of_loss(self, loss: float) -> float:
-        """What the tolerance of the last step's estimates makes of this step's loss. On a parabola through the last loss with slope
-        -g that has come to `loss` at distance s = share * g, the slope there is 2 * (loss - last) / s + g."""
+        """The error of this step's loss by the tolerance of the last step's estimates.
+
+        On a parabola through the last loss with slope -g that reaches `loss` at distance s = share * g, the slope there is
+        2 * (loss - last) / s + g.
+        """
         if not self.losses:
             return 0.0
         change, share = loss - self.losses[-1].value, self.rates[len(self.losses) - 1] / self.queries
@@ -234,7 +237,7 @@ class Normalized(ZerothOrder):
         return here, (there - here) / (self.options.epsilon * self._slope)
 
     def noise_of(self, loss: float, numbers: np.ndarray) -> np.ndarray:
-        """Of the difference, and of the spread that divides it, which is off by about as much as a loss."""
+        """The error of the difference, and of the spread that divides it, which has about the error of a loss."""
         off = self.loss_noise * max(1.0, loss) / (self.options.epsilon * self._slope)
         return off * (2 + 2 * self.options.epsilon * np.abs(numbers))
 
@@ -255,7 +258,7 @@ class CurvatureScaled(ZerothOrder):
         return float(here), np.array([(plus - minus) / (2 * epsilon), abs(plus + minus - 2 * here) / (2 * epsilon**2)])
 
     def noise_of(self, loss: float, numbers: np.ndarray) -> np.ndarray:
-        """Of losses; and of the direction, as far as h has learned from a curvature that is off."""
+        """The error of losses, and of the direction: h has learned from curvatures with errors."""
         off = self.loss_noise * max(1.0, loss) / self.options.epsilon
         relative = 1.5 * self.options.smoothing * sum(row[1].tolerance for row in self.recorded)
         return np.array([off, 2 * off / self.options.epsilon]) + relative * np.abs(numbers)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call of a graph costs, read off the traced graph: workspace bytes, floating-point operations, bytes moved."""
+"""The cost of a call, read off the traced graph: workspace bytes, floating-point operations, bytes read and written."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def _nbytes(value: Any) -> int:
 
 
 def workspace_bytes(module: torch.fx.GraphModule, *, in_place: bool = False) -> int:
-    """Largest sum of live intermediates and results, operators' own scratch included, in bytes.
+    """Largest sum of live intermediates and results in bytes, with the scratch of operators.
 
-    `in_place`: as a device core runs it, which writes results to where they belong and multiplies by its own kernels.
+    `in_place`: as the device core runs the graph. It writes results to where they belong and has kernels of its own for products.
     """
     storage: dict[torch.fx.Node, torch.fx.Node] = {}
     steps = []
@@ -42,8 +42,10 @@ def _shares(node: torch.fx.Node) -> bool:
 
 
 def traffic_bytes(module: torch.fx.GraphModule) -> int:
-    """Bytes that operators read and write, each by itself: the cost of elementwise operators and copies. Int4 operators are left
-    out: reading their weights costs little compared with their arithmetic."""
+    """Bytes that operators read and write: the cost of elementwise operators and copies.
+
+    Int4 operators are left out. Reading their weights costs little compared with their arithmetic.
+    """
     total = 0
     for node in module.graph.nodes:
         if node.op == "call_function" and not _shares(node) and not str(node.target).startswith("bespoke."):
@@ -61,10 +63,10 @@ def _sizes(node: torch.fx.Node, result_bytes: int) -> tuple[Int4Operator, CallSi
 
 
 def _scratch_bytes(node: torch.fx.Node, result_bytes: int, native: bool) -> int:
-    found = _sizes(node, result_bytes)
-    if found is None:
+    record = _sizes(node, result_bytes)
+    if record is None:
         return 0
-    operator, sizes = found
+    operator, sizes = record
     return operator.native_workspace(sizes.first[0], THREADS) if native else operator.torch_workspace(sizes)
 
 
@@ -75,9 +77,9 @@ def flops(module: torch.fx.GraphModule) -> int:
         if node.op != "call_function":
             continue
         out = node.meta["val"]
-        found = _sizes(node, 0)
-        if found is not None:
-            operator, sizes = found
+        record = _sizes(node, 0)
+        if record is not None:
+            operator, sizes = record
             total += operator.flops(sizes)
         elif node.target in (aten.mm.default, aten.bmm.default):
             total += 2 * out.numel() * node.args[0].meta["val"].shape[-1]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a plain torch function to a graph with a typed signature, and what can be said of it without compiling it.
+"""From a plain torch function to a graph with a typed signature and the cost of a call.
 
-A graph is known by a hash of what was traced, never by its name: the same computation under two names is one graph, two
+The key of a graph is a hash of what was traced. Its name does not enter: the same computation under two names is one graph, two
 computations under one name are two. Everything that differs from block to block is an input, so a graph holds no constants.
 """
 
@@ -52,8 +52,9 @@ class TensorSpec:
 class Graph:
     """A traced function. `module` takes the operands in the order of `inputs` and returns a flat tuple.
 
-    `workspace_bytes` is the memory of a call in addition to its operands with torch, results included; `in_place_bytes` is that
-    with a core that writes results into given buffers. `traffic_bytes` is what its operators read and write.
+    workspace_bytes: memory of a call with torch, without its operands and with its results
+    in_place_bytes:  the same with a core that writes results into given buffers
+    traffic_bytes:   bytes that its operators read and write
     """
 
     key: str
@@ -126,7 +127,7 @@ class Tracer:
         options = tuple([(name, type(value), getattr(value, "trace_key", value)) for name, value in static.items()])
         cache_key = (identity(function), signature, form, options)
         try:
-            found = self.traced.get(cache_key)
+            traced = self.traced.get(cache_key)
         except TypeError as error:
             raise GraphError(
                 f"Function '{_name(function)}'",
@@ -134,18 +135,18 @@ class Tracer:
                 expected="hashable options: numbers, strings, tuples, frozen objects",
                 next_step="Give lists as tuples, and tensors as operands",
             ) from None
-        if found is None:
+        if traced is None:
             module, results = _trace(function, leaves, form, static, self._fake)
             graph = _graph(_name(function), module, _operand_names(function, form), signature)
             if len(self.traced) >= MOST_TRACED:
                 del self.traced[next(iter(self.traced))]
-            found = self.traced[cache_key] = (graph, results)
-        graph, results = found
+            traced = self.traced[cache_key] = (graph, results)
+        graph, results = traced
         return self.graphs.setdefault(graph.key, graph), results
 
 
 def identity(function: Callable[..., Any]) -> Hashable:
-    """What tells functions apart: themselves, unless they or the objects whose methods they are name a `trace_key`."""
+    """The key that tells functions apart: the function, or the `trace_key` that it or the object of a method names."""
     owner: Any = getattr(function, "__self__", None)
     if hasattr(owner, "trace_key"):
         return getattr(function, "__func__", None), owner.trace_key

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trees of values: dicts, lists, tuples and quantized pairs. A form is hashable, so that a call of known form is found at once.
+"""Trees of values: dicts, lists, tuples and quantized pairs. A form is hashable, so a call of a known form is looked up at once.
 
-A plan of a large model records tens of thousands of operands; this does for them what torch's pytree does for tensors, without its
-registry.
+A plan of a large model records tens of thousands of operands. These functions do for them what torch's pytree does for tensors,
+without its registry.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def unflatten(form: Form, leaves: Iterator[Any]) -> Any:
 
 
 def paths(form: Form, prefix: str = "") -> list[str]:
-    """Where each leaf is, as `weights.q_proj.codes`."""
+    """The path of each leaf, such as `weights.q_proj.codes`."""
     if form[0] == "leaf":
         return [prefix]
     return [

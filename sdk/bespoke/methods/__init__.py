@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What authors of optimizers write a step with: tiled forward and backward, the one-pass head, update rules, vjp."""
+"""Functions to write a training step with: tiled forward and backward, the one-pass head, update rules, vjp."""
 
 from bespoke.methods.backward import (
     attention_backward,
@@ -27,7 +27,7 @@ from bespoke.methods.forward import (
     slice_weights,
 )
 from bespoke.methods.head import head_backward, head_loss, head_loss_and_gradient, head_losses, head_pass, token_losses
-from bespoke.methods.trailing import trail, trailing_sides
+from bespoke.methods.trailing import trail, trailing_perturbed
 from bespoke.methods.update import FirstOrderOptions, summed_gradients, update
 from bespoke.methods.vjp import vjp
 from bespoke.methods.zeroth_order import (
@@ -38,8 +38,8 @@ from bespoke.methods.zeroth_order import (
     descended,
     mean,
     move,
+    perturbed,
     projected_gradient,
-    sides,
 )
 
 __all__ = [
@@ -72,17 +72,17 @@ __all__ = [
     "mlp_slices",
     "move",
     "output_weights",
+    "perturbed",
     "pick",
     "projected_gradient",
     "query_tiles",
     "rope_rows",
-    "sides",
     "slice_adapter",
     "slice_weights",
     "summed_gradients",
     "token_losses",
     "trail",
-    "trailing_sides",
+    "trailing_perturbed",
     "update",
     "vjp",
 ]

@@ -2,8 +2,8 @@
 """The backward of a block in hand-derived stages, each a small graph: the counterpart of `forward`.
 
 Dimensions: N rows, D hidden, F intermediate width or a slice of it, H and K query and key-value heads, d head width, r rank.
-Every function records calls and returns gradients by the names of what is trained: if that is B alone, dA is no result of a
-stage, and tracing leaves out what only dA needs.
+Every function records calls and returns gradients by the names of the trained pieces. Where B alone is trained, dA is no result
+of a stage, and tracing leaves out what only dA needs.
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ if TYPE_CHECKING:
 def mlp_start(
     x: torch.Tensor, branch: Any, dy: torch.Tensor, weights: dict[str, Any], adapter: Tensors, *, model: ModelSpec
 ) -> Tensors:
-    """What every slice shares: that of `mlp_inputs`, `dh_down` [N, r] where down has an adapter; and, where the branch is normed
-    again, the gradient before that norm, `dbranch` [N, D]."""
+    """The tensors that all slices share: those of `mlp_inputs`, and `dh_down` [N, r] where down has an adapter.
+
+    Where the branch is normed again also the gradient before that norm, `dbranch` [N, D].
+    """
     if not model.config.output_norms:
         return model.mlp_inputs(x, weights, adapter) | _dh_down(dy, adapter, model)
     dbranch = layers.norm_backward(branch["branch"], weights["mlp_output_norm"], dy, eps=model.config.norm_eps)
@@ -75,7 +77,7 @@ def mlp_slice_backward(
         a, u = products["a"], products["u"]
     else:
         a, u = model.mlp_products(shared["x2"], h_gate, h_up, weights, adapter)
-    found = layers.gated_mlp_slice_backward(
+    gradients = layers.gated_mlp_slice_backward(
         a,
         u,
         h_gate,
@@ -92,7 +94,9 @@ def mlp_slice_backward(
         scale=model.lora.scale,
         activation=model.config.activation,
     )
-    return {name: leaf for name, leaf in found.items() if name != "da_down" or model.lora.trains("down_proj.lora_A")}
+    return {
+        name: leaf for name, leaf in gradients.items() if name != "da_down" or model.lora.trains("down_proj.lora_A")
+    }
 
 
 def mlp_end(
@@ -179,7 +183,7 @@ def mlp_backward(
 def output_backward(
     o: torch.Tensor, dy: torch.Tensor, weights: dict[str, Any], adapter: Tensors, *, model: ModelSpec
 ) -> tuple[torch.Tensor, Tensors]:
-    """Through Gemma's norm of the branch, where there is one, and the output projection: do [N, H * d], and its gradients."""
+    """do [N, H * d] and the gradients of o_proj: back through Gemma's norm of the branch, if any, and the output projection."""
     if model.config.output_norms:
         branch = model.linear(o, "o_proj", weights, adapter)
         dy = layers.norm_backward(branch, weights["attention_output_norm"], dy, eps=model.config.norm_eps)
@@ -236,8 +240,8 @@ def qkv_backward(
     for name, dy in (("q_proj", dqkv["dq"]), ("k_proj", dqkv["dk"]), ("v_proj", dqkv["dv"])):
         if name != "v_proj":
             dy = _rotation_backward(h, dy, name, weights, adapter, rope, model)
-        dx, found = _linear_backward(h, dy, name, weights, adapter, model)
-        dh, grads = dh + dx, grads | found
+        dx, pieces = _linear_backward(h, dy, name, weights, adapter, model)
+        dh, grads = dh + dx, grads | pieces
     if not dresidual:
         return {}, grads
     dx = layers.norm_backward(x, weights["input_norm"], dh, eps=model.config.norm_eps)
@@ -275,7 +279,7 @@ def attention_output_backward(
 def attention_backward(
     b: StepBuilder, model: ModelSpec, block: int, attention: Attention, do: Value
 ) -> dict[str, Value]:
-    """By query tiles: k, v, dk, dv are whole, the tile's probabilities are recomputed. dq [N, H * d], dk and dv [N, K * d]."""
+    """dq [N, H * d], dk and dv [N, K * d], by query tiles. k, v, dk, dv are whole; a tile recomputes its probabilities."""
     grads = {"dq": b.zeros(attention.q.shape), "dk": b.zeros(attention.k.shape), "dv": b.zeros(attention.v.shape)}
     length = b.sequence_length
     for tile in query_tiles(b, length, do.shape[0] // length, model.window(block)):
@@ -313,10 +317,10 @@ def inputs_backward(
     if not passing and not pieces:
         return dresidual, {}
     if len(tiles) == 1:
-        found, grads = b.call(
+        inputs, grads = b.call(
             qkv_backward, x, dqkv, passing, attention_weights(model, weights), pieces, rope, model=model
         )
-        return found.get("dx", dresidual), grads
+        return inputs.get("dx", dresidual), grads
     grads = {name: b.zeros(piece.shape) for name, piece in pieces.items()}
     dx = {name: b.zeros(x.shape) for name in passing}
     for rows, positions in tiles:

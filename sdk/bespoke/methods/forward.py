@@ -47,7 +47,7 @@ class Attention:
 
 @dataclass(frozen=True)
 class Pass:
-    """What a block's forward pass made: `y` [N, D], and what a backward pass may want of the way there.
+    """Results of a block's forward pass: `y` [N, D], and values that a backward pass may use.
 
     `middle` is the residual after attention, `branch` the MLP's before it is normed again (Gemma 3) and added, `products` gate and
     up by slices of the width, where they were asked for.
@@ -72,12 +72,12 @@ class Tile:
 
 
 def attention_weights(model: ModelSpec, weights: dict[str, Any]) -> dict[str, Any]:
-    """What attention_inputs needs of a block's weights."""
+    """The weights of a block that attention_inputs needs."""
     return pick(weights, *ATTENTION_LINEARS, "input_norm", "q_norm", "k_norm")
 
 
 def output_weights(weights: dict[str, Any]) -> dict[str, Any]:
-    """What attention_output needs of a block's weights."""
+    """The weights of a block that attention_output needs."""
     return pick(weights, "o_proj", "attention_output_norm")
 
 
@@ -132,12 +132,12 @@ def path_tiles(
 
 
 def path_count(adapter: dict[str, Any]) -> int:
-    """How many paths an adapter is of."""
+    """The number of paths that an adapter has pieces for."""
     return max((len(piece) for piece in adapter.values() if isinstance(piece, list)), default=1)
 
 
 def of_paths(tree: Any, paths: tuple[int, int]) -> Any:
-    """What belongs to these paths of an adapter's pieces."""
+    """The parts of an adapter's pieces that belong to these paths."""
     if isinstance(tree, dict):
         return {name: of_paths(leaf, paths) for name, leaf in tree.items()}
     if not isinstance(tree, list):
@@ -150,7 +150,7 @@ KEY_PARTS = 4  # tiles see a multiple of this part of a sequence: what no query 
 
 
 def query_tile(b: StepBuilder) -> int:
-    """How many queries a tile holds."""
+    """The number of queries in a tile."""
     return b.choose("query_tile", [min(tile, b.sequence_length) for tile in (64, 128, 256, b.sequence_length)])
 
 
@@ -243,7 +243,7 @@ def mlp_forward(
 
 
 def some_rows(value: Any, start: int, stop: int) -> Any:
-    """Rows of what there is only where a linear has an adapter, of each path."""
+    """Rows of a value, or of one for each path; None stays None (a linear without an adapter)."""
     return None if value is None else map_leaves(lambda leaf: leaf.rows(start, stop), value)
 
 
@@ -268,7 +268,7 @@ def slice_adapter(adapter: dict[str, Any], start: int, stop: int) -> dict[str, A
 def block_pass(
     b: StepBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Any], *, products: bool = False
 ) -> Pass:
-    """A block's forward pass with all it made on the way; what nobody uses afterwards is gone at once."""
+    """A block's forward pass with its intermediate values. A value that nothing uses later is freed at once."""
     attention = attention_forward(b, model, block, x, adapter)
     middle = attention_output(b, model, block, x, attention.o, adapter)
     branch, kept = mlp_forward(b, model, block, middle, adapter, keep=products)
@@ -280,8 +280,10 @@ def block_pass(
 def block_forward(
     b: StepBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Any]
 ) -> tuple[Value, Value]:
-    """x [N, D] after the block, and the MLP's branch (which Gemma's backward needs). A piece of the adapter is a value, or a list
-    of one for each path."""
+    """x [N, D] after the block, and the MLP's branch, which Gemma's backward needs.
+
+    A piece of the adapter is a value, or a list with a value for each path.
+    """
     passed = block_pass(b, model, block, x, adapter)
     return passed.y, passed.branch
 

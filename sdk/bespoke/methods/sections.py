@@ -41,7 +41,7 @@ def evaluate_step(b: StepBuilder, model: ModelSpec) -> None:
 
 
 def prefill(b: PlanBuilder, model: ModelSpec) -> None:
-    """Takes T tokens of a prompt at `position` into the KV cache; rows past the prompt's end are overwritten later."""
+    """Takes T tokens of a prompt at `position` into the KV cache. Rows past the end of the prompt are overwritten later."""
     b.begin_section("prefill")
     _extend(b, model, b.prompt(b.sequence_length))
 
@@ -72,7 +72,7 @@ def advance(position: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
 def _attention(
     b: StepBuilder, model: ModelSpec, block: int, q: Value, keys: Value, values: Value, position: Value
 ) -> Value:
-    """Of queries [n, H * d] from `position` on, in tiles: the cache holds more keys than a sequence has."""
+    """Attention of queries [n, H * d] from `position` on, in tiles: the cache holds more keys than a sequence has."""
     length, size, window = q.shape[0], query_tile(b), b.constant(model.window(block))
     if length <= size:
         return b.call(model.attention_tile, q, keys, values, position, window)

@@ -2,15 +2,15 @@
 """Dual-forwarding (P-RGE, arXiv 2409.15520, Algorithm 2; MobiZO's Mobile MP-LoRA): a step whose update trails by one call, for
 engines that only run forward.
 
-Instead of theta, both sides B2_i = theta +- eps z_i of each query are state. A step makes the next ones of them, of its noise, and
-of the g and eta of the step before:
+Instead of theta, the state is B2_i = theta +- eps z_i for each query. A step computes the next B2_i from these, from its noise, and
+from g and eta of the step before:
 
     diff_i = (B2_i+ - B2_i-) / 2                                                (eps z_i of the step before)
     centre = (B2_1+ + B2_1-) / 2 - (eta / q) sum_i g_i diff_i / eps             (one for all: copies of it would drift apart)
     B2_i+- <- centre +- eps z_i
 
 State begins at zero, so it holds by how much B2 differs from the adapter that the run started from, which stays as it was. The
-papers never say that the last update must be made as well: section `finish` makes it.
+papers never say that the last update must be applied as well: section `finish` applies it.
 """
 
 from __future__ import annotations
@@ -23,29 +23,33 @@ import torch
 from bespoke.graph.step_builder import StepBuilder
 from bespoke.graph.value import Value
 from bespoke.methods.update import copy
-from bespoke.methods.zeroth_order import ZerothOrderOptions, sides
+from bespoke.methods.zeroth_order import ZerothOrderOptions, perturbed
 from bespoke.model.spec import ModelSpec
 
-__all__ = ["number_of_last_step", "trail", "trailing_sides"]
+__all__ = ["number_of_last_step", "trail", "trailing_perturbed"]
 
 
-def trailing_sides(
+def trailing_perturbed(
     b: StepBuilder, model: ModelSpec, theta: Value, paths: Iterable[tuple[int, int]], options: ZerothOrderOptions
 ) -> list[Value]:
-    """theta + sign eps z_query after the update of the step before, for each (query, sign); they become the next state. Ask for a
-    path once in a step."""
-    paths, found = list(paths), []
+    """theta + sign eps z_query after the update of the step before, for each (query, sign).
+
+    They become the next state. Ask for a path once in a step.
+    """
+    paths, pieces = list(paths), []
     for (query, sign), side in zip(
-        paths, sides(b, _centre(b, model, theta, options), theta, paths, options), strict=True
+        paths, perturbed(b, _centre(b, model, theta, options), theta, paths, options), strict=True
     ):
         b.store(_side(b, theta, query, sign), side)
-        found.append(b.call(add, theta, side))
-    return found
+        pieces.append(b.call(add, theta, side))
+    return pieces
 
 
 def trail(b: StepBuilder, model: ModelSpec, gs: Sequence[Value], options: ZerothOrderOptions) -> None:
-    """Leaves this step's update to the next one, and writes section `finish`; the training step is over. gs: of each query its
-    recorded number, ()."""
+    """Ends the training step: leaves its update to the next step and writes section `finish`.
+
+    gs: the recorded number of each query, ()
+    """
     last = _Last.of(b, model, options)
     b.store([*last.gs, last.rate], [*gs, b.call(copy, b.scalar("learning_rate"))])
     b.begin_section("finish")
@@ -70,8 +74,10 @@ class _Last(NamedTuple):
 
 
 def number_of_last_step(state: str) -> int | Literal["rate"] | None:
-    """What a state of this full name holds of the step before: the g of a query, by the query's number, or the rate. None: neither,
-    it is as large as a piece. An app that calls steps itself keeps those numbers, and no engine has to."""
+    """The number of the step before that a state of this full name holds: the g of a query, by its number, or the rate.
+
+    None: the state is as large as a piece. An app that calls steps itself keeps the numbers, so no engine has to.
+    """
     kind = state.rsplit(".", 1)[-1]
     if kind == _RATE:
         return "rate"
@@ -83,7 +89,7 @@ def _side(b: StepBuilder, theta: Value, query: int, sign: int) -> Value:
 
 
 def _centre(b: StepBuilder, model: ModelSpec, theta: Value, options: ZerothOrderOptions) -> Value:
-    """How far a piece has come by the steps before this one."""
+    """The change of a piece by the steps before this one."""
     last = _Last.of(b, model, options)
     pairs = [(_side(b, theta, query, +1), _side(b, theta, query, -1)) for query in range(options.queries)]
     centre: Value = b.call(middle, *pairs[0])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What methods of estimates share: options, with what such a method promises, and a step. z and u are noise, L is the mean loss
-of the batch."""
+"""Shared parts of zeroth-order methods: options with what such a method promises, and a step. z and u are noise, L is the mean
+loss of the batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEAST_CURVATURE = 2.0**-24  # of h: the least for which h - 1, as it is kept, is
 
 
 class ZerothOrderOptions(Settings):
-    """Of methods that step along random directions (SPSA, Spall 1992; MeZO, Malladi et al. 2023).
+    """Options of methods that step along random directions (SPSA, Spall 1992; MeZO, Malladi et al. 2023).
 
     A method with these options, or with more, that promises `two_sided_loss_difference` does this. Let theta be the pieces that it
     stores, and z_i = b.noise(theta, query=i, distribution). It records g_i = (L(theta + eps z_i) - L(theta - eps z_i)) / (2 eps)
@@ -39,7 +39,8 @@ class ZerothOrderOptions(Settings):
 
 
 class NormalizedOptions(Settings):
-    """Of methods whose one-sided differences are divided by the spread of the losses (FZOO, Dang et al. 2025, arXiv 2506.09034).
+    """Options of methods that divide one-sided differences by the spread of the losses (FZOO, Dang et al. 2025,
+    arXiv 2506.09034).
 
     A method with these options, or with more, that promises `normalized_loss_difference` does this. Let theta be the pieces that it
     stores, u_i = b.noise(theta, query=i, distribution), l_0 = L(theta), l_i = L(theta + eps u_i), and sigma the sample standard
@@ -62,7 +63,8 @@ class NormalizedOptions(Settings):
 
 
 class CurvatureOptions(Settings):
-    """Of methods that scale directions by an estimate of the Hessian's diagonal (HiZOO, Zhao et al. 2025, arXiv 2402.15173).
+    """Options of methods that scale directions by an estimate of the Hessian's diagonal (HiZOO, Zhao et al. 2025,
+    arXiv 2402.15173).
 
     A method with these options, or with more, that promises `curvature_scaled_difference` does this. Let theta be the pieces that
     it stores, h a state that is 1 when a run starts, d = z / sqrt(h) with z = b.noise(theta), l_0 = L(theta), l+ = L(theta + eps d)
@@ -76,14 +78,14 @@ class CurvatureOptions(Settings):
 
     @property
     def training_defaults(self) -> dict[str, float]:
-        """As of the two-sided estimates, which it is where h is 1."""
+        """The rate of two-sided estimates: where h is 1, this is one."""
         return {"learning_rate": 5e-5}
 
 
 def descended(
     b: StepBuilder, theta: Value, gs: Sequence[Value], options: ZerothOrderOptions | NormalizedOptions
 ) -> Value:
-    """theta - (learning_rate / queries) sum_i g_i z_i, one query's z at a time. gs: of each query its recorded number, ()."""
+    """theta - (learning_rate / queries) sum_i g_i z_i, one z at a time. gs: the recorded number of each query, ()."""
     new = theta
     for query, g in enumerate(gs):
         z = b.noise(theta, query, options.distribution)
@@ -91,11 +93,13 @@ def descended(
     return new
 
 
-def sides(
+def perturbed(
     b: StepBuilder, start: Value, theta: Value, paths: Iterable[tuple[int, int]], options: ZerothOrderOptions
 ) -> Iterator[Value]:
-    """start + sign eps z_query for each (query, sign), with z in the shape of theta. One z lives at a time, if the paths of a query
-    follow each other."""
+    """start + sign eps z_query for each (query, sign), with z in the shape of theta.
+
+    One z lives at a time if the paths of a query follow each other.
+    """
     drawn: dict[int, Value] = {}
     for query, sign in paths:
         if query not in drawn:

@@ -42,7 +42,7 @@ STEP_SECTIONS: tuple[SectionName, ...] = (
 
 @dataclass(frozen=True)
 class LiveSections:
-    """Sections with loads and frees, and the checkpoints in them. It does not depend on which of those are spilled."""
+    """Sections with loads and frees, and the checkpoints in them. They do not depend on which checkpoints are spilled."""
 
     sections: dict[SectionName, list[Instruction]]
     waiting: dict[SectionName, dict[int, int]]
@@ -68,13 +68,13 @@ def compile_plan(
     spilled: Collection[int] = (),
     workspaces: Mapping[str, Workspace] | None = None,
 ) -> Plan:
-    """The plan with the checkpoints `spilled` in scratch. `workspaces` are measured, by graph key, where there are any."""
+    """The plan with the checkpoints `spilled` in the scratch file. `workspaces`: measured ones, by graph key."""
     places: dict[int, Arena | Scratch] = {}
     arena_bytes = scratch_bytes = 0
     for name, code in live.sections.items():
         lifetimes = intervals(code, draft.values)
-        found, arena, scratch = place(lifetimes, draft.values, live.waiting[name].keys(), spilled)
-        places |= found
+        placed, arena, scratch = place(lifetimes, draft.values, live.waiting[name].keys(), spilled)
+        places |= placed
         arena_bytes, scratch_bytes = max(arena_bytes, arena), max(scratch_bytes, scratch)
     graphs = graph_refs(draft, costs, workspaces or {})
     step = [code for name, code in live.sections.items() if name in STEP_SECTIONS]
@@ -110,7 +110,7 @@ def compile_plan(
 
 
 def graph_refs(draft: DraftPlan, costs: Costs, measured: Mapping[str, Workspace]) -> list[GraphRef]:
-    """Workspaces as measured, else as estimated from the graphs."""
+    """Graphs with their workspaces: measured, else estimated."""
     refs = []
     for graph in draft.graphs:
         estimated = Workspace(costs.workspace_bytes(graph))
@@ -119,7 +119,7 @@ def graph_refs(draft: DraftPlan, costs: Costs, measured: Mapping[str, Workspace]
 
 
 def largest_workspace(live: LiveSections, graphs: Sequence[GraphRef], draft: DraftPlan, costs: Costs) -> Workspace:
-    """Workspace of the calls, in addition to their operands: of each region the most that any call takes."""
+    """The largest workspace of a call, without its operands, for each region."""
     workspace = engine = temporaries = 0
     for code in live.sections.values():
         for call in code:
@@ -132,7 +132,7 @@ def largest_workspace(live: LiveSections, graphs: Sequence[GraphRef], draft: Dra
 
 
 def copied_weights(live: LiveSections, values: Sequence[DraftValue]) -> int:
-    """The most that loaded groups take together with the one that is loaded next, whose copy begins when they are there."""
+    """The most bytes of loaded groups and the group that is loaded next: its copy begins when they are there."""
     sizes: dict[str, int] = {}
     for value in values:
         if value.group is not None:
@@ -152,14 +152,14 @@ def copied_weights(live: LiveSections, values: Sequence[DraftValue]) -> int:
 
 
 def _added_bytes(call: Call, draft: DraftPlan) -> int:
-    """Of the results of a call that are added to values."""
+    """Bytes of the results of a call that are added to values."""
     outputs = draft.graphs[call.graph].outputs
     added = (number for number, result in enumerate(call.results) if result.how == "add_to")
     return sum(aligned(tensor_bytes(*outputs[number])) for number in added)
 
 
 def step_seconds(draft: DraftPlan, speed: Speed, spilled: Collection[int] = ()) -> float:
-    """How long a training step should take, or a chunk of a prompt and a token of the answer, by the formula of `speed`."""
+    """Time of a training step by the formula of `speed`; for answers, of a chunk of the prompt and a token."""
     graphs = [
         graph.flops / speed.flops_per_second + graph.traffic_bytes / speed.bytes_per_second + speed.call_seconds
         for graph in draft.graphs
@@ -176,12 +176,12 @@ def _bytes_of(values: Sequence[DraftValue], lifetime: str) -> int:
     return sum(aligned(value.nbytes) for value in values if value.lifetime == lifetime)
 
 
-def _record(value: DraftValue, found: Arena | Scratch | None) -> ValueRecord:
+def _record(value: DraftValue, placed: Arena | Scratch | None) -> ValueRecord:
     where: Place
     if value.number is not None:
         where = Number(kind="number", number=value.number)
-    elif found is not None:
-        where = found
+    elif placed is not None:
+        where = placed
     else:
         where = Named(kind="named", name=value.name)
     return ValueRecord(

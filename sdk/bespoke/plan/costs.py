@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the runtime of a target takes, measured: plans and estimates rest on it."""
+"""Measured memory and speed of the runtime of a target. Plans and estimates rest on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 @dataclass(frozen=True)
 class Speed:
-    """What a step's time is made of, for ranking plans: a formula, because a clock would make two builds differ."""
+    """The parts of a step's time, for ranking plans. A formula, because a clock would make two builds differ."""
 
     flops_per_second: float = 150e9
     bytes_per_second: float = 10e9
@@ -20,7 +20,7 @@ class Speed:
 
 
 class Sized(Protocol):
-    """What was read off a traced graph: bytes of a call in addition to its operands, with results among them or in their places."""
+    """Bytes of a call without its operands: with its results, or with the results in their places."""
 
     @property
     def workspace_bytes(self) -> int: ...
@@ -30,10 +30,15 @@ class Sized(Protocol):
 
 @dataclass(frozen=True)
 class Costs:
-    """What the runtime of a target takes beyond what the plan knows, measured: a constant, and so much for each value and
-    instruction of the plan. `results_in_place`: results are written to where they belong, so that only those that are added to a
-    value are temporaries; else all of a call's results are in its workspace. `copies_weights`: a loaded group is memory of the
-    engine, and so is the group that is loaded next; else they are clean pages of a file, and count nowhere."""
+    """Measured memory of the runtime of a target that no plan knows of.
+
+    constant_bytes:   memory whatever the plan
+    record_bytes:     memory for each value and each instruction of the plan
+    results_in_place: results are written to where they belong, and only those that are added to a value are temporaries; else all
+                      results of a call are in its workspace
+    copies_weights:   a loaded group is memory of the engine, and so is the group that is loaded next; else they are clean pages of
+                      a file and count nowhere
+    """
 
     constant_bytes: int
     record_bytes: int = 0
@@ -47,14 +52,14 @@ class Costs:
 
 
 class Workspace(NamedTuple):
-    """What a target measured of a graph: see `contracts.Artifact`."""
+    """Measured workspace of a graph: see `contracts.Artifact`."""
 
     workspace_bytes: int
     engine_bytes: int = 0
 
 
 TORCH_COSTS = Costs(constant_bytes=4_000_000, record_bytes=1_500)
-"""Of the torch runtime, one set of constants for all models and methods.
+"""The costs of the torch runtime: one set of constants for all models and methods.
 
 4 MB: bundle, tokenizer and state opened, and what torch's matrix products set up at their first use. 1.5 KB for each value and each
 instruction of the plan: its record, tensors over its place, and what Python holds after reading it (Qwen2.5-0.5B: 11,000 of

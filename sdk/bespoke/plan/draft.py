@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the builder knows of a value before the passes give it a place."""
+"""A plan before the passes: values without places, graphs, and recorded sections."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from bespoke.plan.instructions import DType, Instruction, Lifetime, Role, Sectio
 
 @dataclass
 class DraftValue:
-    """A value without a place. `name` is what the runtime finds it by; a temporary's is only for error messages. What is `kept`
-    waits in memory, never in the scratch file."""
+    """A value without a place.
+
+    name: by which the runtime binds it; the name of a temporary is for error messages
+    kept: waits in memory, never in the scratch file
+    """
 
     shape: tuple[int, ...]
     dtype: DType
@@ -27,13 +30,13 @@ class DraftValue:
 
     @property
     def group(self) -> str | None:
-        """The weight group of a weight: what stands before the first dot of its name."""
+        """The group of a weight: its name up to the first dot."""
         return self.name.split(".", 1)[0] if self.role == "weight" else None
 
 
 @dataclass
 class DraftGraph:
-    """What a plan must know of a graph: its key, its signature and what a call takes."""
+    """A graph as a plan knows it: key, signature and cost of a call."""
 
     key: str
     name: str

@@ -20,7 +20,7 @@ PLAN_VERSION = (1, 1)
 MAX_PLAN_BYTES = 8_000_000
 
 DType = Literal["float32", "float16", "uint8", "int64"]
-MAX_NAME = 200  # characters of what is found by name
+MAX_NAME = 200  # characters
 DTYPE_BYTES: dict[str, int] = {"float32": 4, "float16": 2, "uint8": 1, "int64": 8}
 
 
@@ -42,10 +42,10 @@ Made = TypeVar("Made")
 
 def unchecked(kind: type[Made], **fields: Any) -> Made:
     """`kind(**fields)` without validation: planning makes tens of thousands, and the plan is verified as a whole."""
-    made = object.__new__(kind)
+    record = object.__new__(kind)
     for name, value in fields.items():
-        object.__setattr__(made, name, value)  # frozen
-    return made
+        object.__setattr__(record, name, value)  # frozen
+    return record
 
 
 # [value] for the whole of it, [value, start, rows] for a row range, [value, start, rows, scalar] for a range that

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan may hold, as data: the one table that every verifier is driven by.
+"""The contents of a plan as data: the table that drives every verifier.
 
-`bindings/schema/plan_rules.json` is written from it (tools/write_schemas.py) and compiled into the device core. A combination that
-is not here is refused, so nothing that runs a plan has to ask what a value of another kind would mean.
+tools/write_schemas.py writes `bindings/schema/plan_rules.json` from it, which is compiled into the device core. A combination that
+is not here is refused, so code that runs a plan meets no other kind of value.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ VALUES: tuple[Allowed, ...] = (
 )
 
 BATCH: dict[str, DType] = {"tokens": "int64", "targets": "int64", "mask": "float32"}
-"""Of shape [B, T]; `NAME*n` is n of them below each other, [n * B, T], n from 2 on."""
+"""Tensors of shape [B, T]. `NAME*n` is n copies below each other, [n * B, T], n from 2 on."""
 
 SCALARS: dict[str, DType] = {
     "learning_rate": "float32",
@@ -68,11 +68,11 @@ SCALARS: dict[str, DType] = {
 }
 OPTION_PREFIX = "option."
 OPTION_DTYPE: DType = "float32"
-"""Of scalars that a method declares in its Options: `option.<field>`."""
+"""Type of the scalars that a method declares in its Options, named `option.<field>`."""
 
 ARRAY_PREFIX = "array."
 ARRAY_DTYPES: tuple[DType, ...] = ("int64", "float32")
-"""Of arrays that a method asks for: `array.<name>`, [B, T] as the batch is; int64 holds tokens, float32 any finite number."""
+"""Types of the arrays that a method asks for, named `array.<name>`, [B, T]: int64 for tokens, float32 for any finite number."""
 
 NUMBERS = ("loss", "loss_sum", "correct")
 """Emitted values that the runtime computes with: of one element."""
@@ -80,7 +80,7 @@ NUMBERS = ("loss", "loss_sum", "correct")
 
 @dataclass(frozen=True)
 class SectionRule:
-    """What a section may touch in addition to `section`, `state`, `bundle` values and constants, and what it must emit."""
+    """Values that a section may touch besides `section`, `state` and `bundle` values and constants, and what it must emit."""
 
     lifetimes: tuple[Lifetime, ...] = ()
     batch: bool = False  # the tensors of BATCH
@@ -113,7 +113,7 @@ def option_scalar(field: str) -> str:
 
 
 def scalar_dtype(name: str) -> DType | None:
-    """Of the scalar of this name; None where there is none."""
+    """Type of the scalar of this name, or None where there is none."""
     if name.startswith(OPTION_PREFIX) and len(name) > len(OPTION_PREFIX):
         return OPTION_DTYPE
     return SCALARS.get(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a journal of recorded values is enough to make a step's stores again, and the instructions that do it."""
+"""Replay from a journal: whether recorded values determine the stores of a step, and the instructions that make them."""
 
 from __future__ import annotations
 

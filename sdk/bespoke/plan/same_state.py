@@ -40,7 +40,7 @@ def state_shapes(plan: Plan) -> dict[str, list[int]]:
 
 
 def _kept(plan: Plan) -> Shapes:
-    """What a run keeps between steps, what its journal keeps of one, and whether the adapter must be finished."""
+    """State between steps, values in the journal for each step, and whether the adapter must be finished."""
     state = {
         value.place.name: (value.role, value.dtype, str(value.shape))
         for value in plan.values

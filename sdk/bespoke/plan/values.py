@@ -105,10 +105,10 @@ def batch_shape(plan: Plan, name: str, dtype: str) -> tuple[str, list[int]] | No
     if prompt is not None:
         length = int(prompt[1])
         return ("int64", [1, length]) if length in (1, plan.sequence_length) else None
-    found = _COPIES.fullmatch(name)
-    if found is None or found[1] not in BATCH or found[2] == "1":
+    copies = _COPIES.fullmatch(name)
+    if copies is None or copies[1] not in BATCH or copies[2] == "1":
         return None
-    return BATCH[found[1]], [plan.batch_size * int(found[2] or 1), plan.sequence_length]
+    return BATCH[copies[1]], [plan.batch_size * int(copies[2] or 1), plan.sequence_length]
 
 
 def arrays_of(plan: Plan) -> dict[str, DType]:

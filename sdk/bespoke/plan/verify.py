@@ -208,7 +208,7 @@ class _Checker:
         stored.add(store.state)
 
     def _check_whole_adapter(self, stored: set[int]) -> None:
-        """What is answered with is all of it finished, or none."""
+        """Refuses a section `finish` that leaves out a piece of the adapter."""
         for number, value in enumerate(self.values):
             if value.role == "adapter" and number not in stored:
                 got = "a piece of the adapter that it does not store"
@@ -277,7 +277,7 @@ class _Checker:
             )
 
     def _check_given(self, number: int) -> None:
-        """What of this lifetime, or of this name, the runtime gives to this section."""
+        """Refuses a value of a lifetime or name that the runtime does not give to this section."""
         value, rule = self.values[number], self.rule
         name = value.place.name if isinstance(value.place, Named) else ""
         given = value.lifetime in ("section", "state", "bundle", *rule.lifetimes) or value.role == "constant"
