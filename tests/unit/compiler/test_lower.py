@@ -14,7 +14,7 @@ from bespoke.contracts import TORCH_COSTS, Settings
 from bespoke.errors import Unsupported
 from bespoke.graph.trace import Graph, Tracer
 from bespoke.graph.tree import flatten
-from bespoke.graph.value import Value
+from bespoke.graph.value import PlanValue
 
 
 class WithoutSine:
@@ -36,7 +36,7 @@ def sine(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_the_error_names_the_installed_targets_that_can(tmp_path: Path) -> None:
-    leaves, form = flatten((Value(0, (2, 3), "float32", "temporary", "x"),))
+    leaves, form = flatten((PlanValue(0, (2, 3), "float32", "temporary", "x"),))
     graph, _ = Tracer().trace(sine, leaves, form, {})
     with pytest.raises(Unsupported) as caught:
         lower(WithoutSine(), None, graph, tmp_path)

@@ -10,7 +10,7 @@ import torch
 
 from bespoke.graph.trace import Tracer
 from bespoke.graph.tree import flatten
-from bespoke.graph.value import Value
+from bespoke.graph.value import PlanValue
 from bespoke.methods import head
 from bespoke.ops import (
     HEAD_CHUNK_GRADIENT_INT4,
@@ -95,8 +95,8 @@ def test_what_is_not_a_number_shows_in_the_loss() -> None:
 def test_a_plan_calls_the_operator_and_knows_its_cost(gradient: bool) -> None:
     tracer, width, chunk = Tracer(), 64, 4096
 
-    def value(*shape: int, dtype: Any = "float32") -> Value:
-        return Value(0, shape, dtype, "temporary", "operand")
+    def value(*shape: int, dtype: Any = "float32") -> PlanValue:
+        return PlanValue(0, shape, dtype, "temporary", "operand")
 
     names = ("m", "l", "label", "best", "acc")[: 5 if gradient else 4]
     state = {
