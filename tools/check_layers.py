@@ -36,6 +36,7 @@ LAYERS = (
     "graph",
     "methods",
     "data",
+    "tasks",
     "hookspecs",
     "contracts",
     "plugins",

@@ -14,36 +14,47 @@ from bespoke.version import __version__
 
 if TYPE_CHECKING:
     from bespoke.bundle.archive import pack
+    from bespoke.bundle.reader import open_bundle as read_bundle
+    from bespoke.bundle.signature import generate_key, sign_bundle
     from bespoke.config import Budget, Lora, Training
     from bespoke.delivery import install
-    from bespoke.errors import BespokeError
+    from bespoke.errors import BespokeError, BuildWarning
     from bespoke.exports.gguf_base import export_base
     from bespoke.personal_model import PersonalModel
     from bespoke.personalizer import Personalizer
 
+# Public name -> its module, and its name there where that is another one.
 _HOME = {
     "BespokeError": "bespoke.errors",
     "Budget": "bespoke.config",
+    "BuildWarning": "bespoke.errors",
     "Lora": "bespoke.config",
     "PersonalModel": "bespoke.personal_model",
     "Personalizer": "bespoke.personalizer",
     "Training": "bespoke.config",
     "export_base": "bespoke.exports.gguf_base",
+    "generate_key": "bespoke.bundle.signature",
     "install": "bespoke.delivery",
     "pack": "bespoke.bundle.archive",
+    "read_bundle": "bespoke.bundle.reader:open_bundle",
+    "sign_bundle": "bespoke.bundle.signature",
 }
 
 __all__ = [
     "BespokeError",
     "Budget",
+    "BuildWarning",
     "Lora",
     "PersonalModel",
     "Personalizer",
     "Training",
     "__version__",
     "export_base",
+    "generate_key",
     "install",
     "pack",
+    "read_bundle",
+    "sign_bundle",
 ]
 
 
@@ -51,7 +62,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'bespoke' has no attribute '{name}'; it has {', '.join(__all__)}")
     try:
-        return getattr(import_module(_HOME[name]), name)
+        module, _, own_name = _HOME[name].partition(":")
+        return getattr(import_module(module), own_name or name)
     except ModuleNotFoundError as error:
         from bespoke.errors import EXTRAS, MissingDependency
 

@@ -14,10 +14,10 @@ from bespoke.core.answers import Judged, classification_of, scores_of
 from bespoke.core.engine import Engine
 from bespoke.core.handle import Handle
 from bespoke.data.example_json import example_json
-from bespoke.data.tasks import Task, TaskReport, judge
 from bespoke.errors import DataError, GenerationError, kind_of
 from bespoke.rules.records import AnswerPiece, Classification, Score
 from bespoke.rules.report import Evaluation
+from bespoke.tasks import Task, TaskReport, judge
 
 __all__ = ["AnsweringModel"]
 

@@ -15,7 +15,7 @@ from typing import Any
 from tests.benchmarks.trained import trained_model, wikitext
 from tests.support.personas import shakespeare_passages
 
-from bespoke.data.tasks import Task, TaskRow, read_task
+from bespoke.tasks import Task, TaskRow, read_task
 
 Example = dict[str, Any]
 CHARACTERS = 280  # of a passage of text

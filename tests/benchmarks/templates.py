@@ -4,7 +4,7 @@ MeZO (arXiv 2305.17333).
 
     TEMPLATES["sst2"].row(1, {"text": "a fine film", "label": 1})
 
-gives a row of `bespoke.data.tasks`. Columns have the names that GLUE and SuperGLUE give them where they give one; label words
+gives a row of `bespoke.tasks`. Columns have the names that GLUE and SuperGLUE give them where they give one; label words
 stand in the order of the labels 0, 1, ... None of the papers' data sets can be had where this is developed: rows of these columns,
 from wherever, will do.
 """
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bespoke.data.tasks import Task, TaskKind, TaskRow
+from bespoke.tasks import Task, TaskKind, TaskRow
 
 YES_NO = ("Yes", "No")  # entailment, equivalence: label 0 is yes in GLUE's RTE and QNLI
 NO_YES = ("No", "Yes")

@@ -457,7 +457,7 @@ def test_several_settings_errors_are_reported_as_one() -> None:
 CAUGHT = {
     "bespoke/bundle/fields.py": "validators: pydantic wants ValueError, and the reader of manifests makes BundleError of it",
     "bespoke/config.py": "a validator, of which config_problems makes a ConfigError",
-    "bespoke/data/tasks/measures.py": "inside the parser of a call, which says None of what is none",
+    "bespoke/tasks/measures.py": "inside the parser of a call, which says None of what is none",
     "bespoke/data/turns.py": "a validator; Turns.from_bytes makes BundleError of it",
     "bespoke/format/plain_file.py": "as the system's own errors of opening a file, which every caller names in its own words",
     "bespoke/testing/mil/operators.py": "what an operator is not written for; the interpreter makes DataError of it",

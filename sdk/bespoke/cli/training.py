@@ -35,9 +35,9 @@ from bespoke.format.result_file import check_place, write
 
 if TYPE_CHECKING:
     from bespoke.data.files import ReadReport
-    from bespoke.data.tasks import Task
     from bespoke.personal_model import PersonalModel
     from bespoke.rules.records import AddedExample
+    from bespoke.tasks import Task
 
 TASKS = ("labels", "choice", "answers", "calls")
 _OWN = ("steps", "seconds", "seed", "memory_mb")  # arguments of `train` and `open`, not overrides of Training
@@ -209,7 +209,7 @@ def _rows(
 def _task(
     path: Path, kind: str, fields: dict[str, str], labels: Sequence[str] = (), encoding: str | None = None
 ) -> Task:
-    from bespoke.data.tasks import read_task
+    from bespoke.tasks import read_task
 
     return read_task(kind, path, fields=fields, labels=labels or None, encoding=encoding)  # type: ignore[arg-type]
 
@@ -348,7 +348,7 @@ def _say(lines: Sequence[str], path: Path) -> None:
 
 
 def _judge(output: Output, model: PersonalModel, task: Task, wrong: bool) -> None:
-    from bespoke.data.tasks import judge
+    from bespoke.tasks import judge
 
     with progress() as tell:
         found = judge(model, task, lambda done: tell("rows", done, len(task.rows)))

@@ -27,8 +27,10 @@ VERBS = (
     Verb("build a bundle", "Personalizer.build, Personalizer.build_with_report", "bespoke build", None, None),
     Verb("say what a build and its training will take", "Personalizer.estimate", "bespoke build --dry-run", None, None),
     Verb("say what each budget buys", "Personalizer.dial", None, None, None),
-    Verb("say what a bundle is", None, "bespoke inspect", None, None),
+    Verb("say what a bundle is", "bespoke.read_bundle", "bespoke inspect", None, None),
     Verb("check files, plans and golden vectors", None, "bespoke verify", "bespoke_verify", "PersonalModel.verify"),
+    Verb("make a key pair to sign bundles with", "bespoke.generate_key", None, None, None),
+    Verb("sign a bundle", "bespoke.sign_bundle", "bespoke build --signing-key", None, None),
     Verb("make archives of a bundle, or a delta to an older one", "bespoke.pack", "bespoke pack", None, None),
     Verb(
         "make a bundle of its archives, in the place of an older one",

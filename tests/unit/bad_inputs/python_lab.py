@@ -26,13 +26,13 @@ from bespoke.bundle.reader import open_bundle
 from bespoke.bundle.signature import generate_key, sign_bundle
 from bespoke.data.files import read_examples
 from bespoke.data.prepare import prepare
-from bespoke.data.tasks import read_task
 from bespoke.data.text import Tokenizer
 from bespoke.errors import BespokeError
 from bespoke.exports.gguf_base import export_base
 from bespoke.model.checkpoint import Checkpoint
 from bespoke.model.families import read_config
 from bespoke.plot import check_path
+from bespoke.tasks import read_task
 
 MOST_MEMORY = 16 * 2**30  # a device that is read without end stops here, at the latest
 bundle, model_folder, place = (Path(one) for one in sys.argv[1:4])

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bespoke import PersonalModel
-from bespoke.data.tasks import read_task
 from bespoke.errors import GenerationError
+from bespoke.tasks import read_task
 from tests.support.bundles import stories_bundle
 
 __all__ = ["stories_bundle"]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from bespoke.data.tasks import Task, read_task
 from bespoke.errors import ConfigError, DataError
+from bespoke.tasks import Task, read_task
 
 
 def banking(data_folder: Path) -> Path:

@@ -10,7 +10,7 @@ print(model.evaluate(test))
 
 from __future__ import annotations
 
-from bespoke.data.tasks.judging import TaskReport, WrongRow, judge
-from bespoke.data.tasks.task import Task, TaskKind, TaskRow, read_task
+from bespoke.tasks.judging import TaskReport, WrongRow, judge
+from bespoke.tasks.task import Task, TaskKind, TaskRow, read_task
 
 __all__ = ["Task", "TaskKind", "TaskReport", "TaskRow", "WrongRow", "judge", "read_task"]

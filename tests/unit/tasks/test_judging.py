@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from bespoke.data.tasks import Task, TaskRow, judge, read_task
 from bespoke.errors import ConfigError, GenerationError
 from bespoke.rules.records import Classification
+from bespoke.tasks import Task, TaskRow, judge, read_task
 
 
 @dataclass

@@ -9,7 +9,7 @@ import random
 import pytest
 from sklearn.metrics import f1_score
 
-from bespoke.data.tasks.measures import exact_match, macro_f1, normalized, parse_call, same_call, token_f1
+from bespoke.tasks.measures import exact_match, macro_f1, normalized, parse_call, same_call, token_f1
 
 
 @pytest.mark.parametrize("labels", [2, 3, 7, 40])

@@ -20,8 +20,8 @@ from typing import Any, Literal, get_args
 
 from bespoke import arguments
 from bespoke.data.files import ReadReport, checked_fields, mapped, read_rows
-from bespoke.data.tasks.measures import call_of, parse_call
 from bespoke.errors import ConfigError, DataError, kind_of, shown
+from bespoke.tasks.measures import call_of, parse_call
 
 __all__ = ["Prompt", "Task", "TaskKind", "TaskRow", "read_task"]
 

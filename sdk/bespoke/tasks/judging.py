@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from bespoke.data.tasks.measures import exact_match, macro_f1, normalized, parse_call, same_call, token_f1
-from bespoke.data.tasks.task import Task, TaskKind, TaskRow, worded
 from bespoke.errors import ConfigError, DataError, GenerationError
+from bespoke.tasks.measures import exact_match, macro_f1, normalized, parse_call, same_call, token_f1
+from bespoke.tasks.task import Task, TaskKind, TaskRow, worded
 
 __all__ = ["Answering", "TaskReport", "WrongRow", "judge"]
 
