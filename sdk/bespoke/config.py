@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
+from collections.abc import Collection
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
@@ -179,20 +181,29 @@ def settings_from(kind: type[Settings], subject: str, values: dict[str, Any]) ->
         raise ConfigError.from_problems(config_problems(subject, error, kind)) from None
 
 
-def config_problems(subject: str, error: ValidationError, kind: type[BaseModel]) -> list[ConfigError]:
-    """One ConfigError per complaint of pydantic."""
+def config_problems(
+    subject: str, error: ValidationError, kind: type[BaseModel], more_fields: Collection[str] = ()
+) -> list[ConfigError]:
+    """One ConfigError per complaint of pydantic.
+
+    Args:
+        subject: What was validated, as errors name it.
+        error: The complaints.
+        kind: The class that was validated.
+        more_fields: Fields that may stand in the same table and belong to another class. An unknown field is answered with the
+            nearest of all.
+    """
     problems = []
     for entry in error.errors():
         where = ".".join([subject, *(str(part) for part in entry["loc"])])
         unknown = entry["type"] == "extra_forbidden"
-        problems.append(
-            ConfigError(
-                where,
-                got=_shown(entry["input"]),
-                expected=f"one of the fields {', '.join(sorted(kind.model_fields))}" if unknown else expected_of(entry),
-                next_step="Remove it or mend its name" if unknown else f"Change {where}",
-            )
-        )
+        expected, next_step = expected_of(entry), f"Change {where}"
+        if unknown:
+            fields = sorted({*kind.model_fields, *more_fields})
+            near = difflib.get_close_matches(str(entry["loc"][-1]), fields, 1) if more_fields else []
+            expected = f"one of the fields {', '.join(fields)}"
+            next_step = f"Did you mean '{near[0]}'?" if near else "Remove it or mend its name"
+        problems.append(ConfigError(where, got=_shown(entry["input"]), expected=expected, next_step=next_step))
     return problems
 
 

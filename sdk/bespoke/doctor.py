@@ -78,7 +78,10 @@ def _torch() -> Finding:
     try:
         import torch
     except ImportError as error:
-        means = "bundles for the device core can be trained and evaluated, but nothing can be built or answered here"
+        means = (
+            "Bundles that were compiled for the device core train, evaluate and answer without it. "
+            "Nothing can be built, and a bundle for the target 'torch' alone cannot compute"
+        )
         return Finding(
             "torch",
             "missing",

@@ -369,6 +369,19 @@ def test_verify_compares_both_engines_with_the_golden_vectors(tiny_core_bundle: 
     assert [(c["what"], c["method"], c["sequence_length"], c["compared"]) for c in core] == known
 
 
+def test_without_torch_the_core_proves_itself_alone(tiny_core_bundle: Path) -> None:
+    program = f"""
+import sys
+sys.modules["torch"] = None
+from bespoke.cli import run
+sys.exit(run(["verify", {str(tiny_core_bundle)!r}, "--format", "json"]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert {check["runtime"] for check in json.loads(done.stdout)["golden"]} == {"core"}
+    help_text = " ".join(bespoke("verify", "--help").ok().out.split())
+    assert "Golden vectors need torch, unless the device core runs the bundle" in help_text
+
+
 def test_without_the_core_the_command_line_says_what_to_run(
     opened: Open, tiny_core_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,20 @@ def test_a_wrong_value_is_refused_by_name(make: Callable[[], object], subject: s
     assert "Input should be" not in str(error)
 
 
+@pytest.mark.parametrize(
+    ("option", "nearest"),
+    [("learning_rte", "learning_rate"), ("updat", "update"), ("warmup_step", "warmup_steps")],
+)
+def test_an_unknown_option_is_answered_with_the_nearest_of_the_method_and_of_training(
+    option: str, nearest: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Personalizer("m", {"mesp": {option: 1}})
+    assert caught.value.subject == f"optimizers.mesp.{option}"
+    assert {"learning_rate", "update"} <= set(caught.value.expected.removeprefix("one of the fields ").split(", "))
+    assert caught.value.next_step == f"Did you mean '{nearest}'?"
+
+
 def test_all_wrong_values_of_one_object_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         Training(learning_rate=0, steps=0)

@@ -197,13 +197,15 @@ def _read(bundle: Bundle, record: PlanRecord) -> Plan:
 
 @click.command(short_help="Check a bundle's files, plans and golden vectors.")
 @click.argument("bundle", type=PATH)
-@click.option("--files-only", is_flag=True, help="Hashes and plans only: run nothing, need no torch.")
+@click.option("--files-only", is_flag=True, help="Check hashes and plans only, and run nothing.")
 @engine_option("Which engine proves itself: torch, or a target that the core runs [each that bundle and machine have].")
 @trust_options
 @format_option
 @click.pass_obj
 def verify(output: Output, bundle: Path, files_only: bool, engine: str | None, trust: Trust) -> None:
     """Check BUNDLE: every file's hash, every rule of every plan, and its golden vectors on this machine.
+
+    Golden vectors need torch, unless the device core runs the bundle: it proves itself alone where there is no torch.
 
     \b
     bespoke verify chat.bundle --public-key app.pub

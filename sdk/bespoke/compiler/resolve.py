@@ -4,7 +4,7 @@ at once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -45,7 +45,7 @@ def resolve(optimizers: Named, targets: Named, given: BuildArguments) -> BuildRe
             continue
         shared = {key: value for key, value in values.items() if key in Training.model_fields}
         own = {key: value for key, value in values.items() if key not in shared}
-        options = _settings(f"optimizers.{name}", plugin.Options, own, problems)
+        options = _settings(f"optimizers.{name}", plugin.Options, own, problems, Training.model_fields)
         overridden = {**training.model_dump(), **_method_defaults(options, training), **shared}
         own_training = _settings(f"optimizers.{name}", Training, overridden, problems)
         if isinstance(options, Settings) and isinstance(own_training, Training):
@@ -209,10 +209,14 @@ def _plugin(kind: Literal["optimizer", "target"], name: str, problems: list[Conf
 
 
 def _settings(
-    subject: str, kind: type[BaseModel], values: dict[str, Any], problems: list[ConfigError]
+    subject: str,
+    kind: type[BaseModel],
+    values: dict[str, Any],
+    problems: list[ConfigError],
+    more_fields: Collection[str] = (),
 ) -> BaseModel | None:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        problems += config_problems(subject, error, kind)
+        problems += config_problems(subject, error, kind, more_fields)
         return None

@@ -168,6 +168,7 @@ def test_doctor_tells_what_is_missing_and_what_that_means(tmp_path: Path, monkey
     answer = bespoke("doctor")
     assert answer.code == (0 if find().path else 3)  # the device core trains without torch
     assert "bespoke-sdk[torch]" in answer.out
+    assert "compiled for the device core train, evaluate and answer without it" in " ".join(answer.out.split())
 
 
 def test_doctor_says_where_no_state_can_live(tmp_path: Path) -> None:
