@@ -74,7 +74,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bespoke.reference": {"bundle", "format", "ops", "plan", "rules"},
     "bespoke.core": {"ops", "rules", "system"},
     "bespoke_plugins": {"contracts", "errors", "graph", "methods", "ops", "plan"},  # what is documented for them
-    "bespoke_plugins.targets.coreml.run": {"testing"},  # opens its artifacts with the interpreter
     "bespoke_plugins.targets.cuda.engine": {"core"},  # torch's engine, with kernels of its own
     "bespoke_plugins.targets.executorch.run": {"core"},  # opens its artifacts with the core
 }

@@ -460,7 +460,6 @@ CAUGHT = {
     "bespoke/tasks/measures.py": "inside the parser of a call, which says None of what is none",
     "bespoke/data/turns.py": "a validator; Turns.from_bytes makes BundleError of it",
     "bespoke/format/plain_file.py": "as the system's own errors of opening a file, which every caller names in its own words",
-    "bespoke/testing/mil/operators.py": "what an operator is not written for; the interpreter makes DataError of it",
 }
 
 

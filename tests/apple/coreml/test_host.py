@@ -17,7 +17,7 @@ import torch
 from bespoke.core import engine_table, finding
 from bespoke.core.engine_table import Artifact
 from bespoke.core.torch_engine import TorchEngine, wanted_specs
-from bespoke.testing.mil import Interpreter, read_spec
+from bespoke_plugins.targets.coreml.mil import Interpreter, read_spec
 from tests.apple.coreml.plans import answered, build, trained
 from tests.support.bundles import made_once
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from bespoke.errors import DataError
-from bespoke.testing.mil import Interpreter, Spec, read_spec
-from bespoke.testing.mil.operators import OPERATORS
+from bespoke_plugins.targets.coreml.mil import Interpreter, Spec, read_spec
+from bespoke_plugins.targets.coreml.mil.operators import OPERATORS
 from tests.apple.coreml.mil_examples import EXAMPLES, TORCH, Arguments, tolerance
 
 pytestmark = pytest.mark.apple

@@ -16,7 +16,7 @@ from bespoke.cli import run
 from bespoke.core import finding
 from bespoke.errors import BundleError
 from bespoke.reference.train import train as reference_train
-from bespoke.testing.mil import read_spec
+from bespoke_plugins.targets.coreml.mil import read_spec
 from tests.apple.coreml.plans import STEPS, TENSORS, answered, build, example, numbers, opened_core, trained
 from tests.support.bundles import CORE_METHODS, made_once
 from tests.support.checks import few_of

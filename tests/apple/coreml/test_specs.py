@@ -20,10 +20,10 @@ from bespoke.graph.trace import Graph, TensorSpec, Tracer
 from bespoke.graph.tree import flatten
 from bespoke.ops import HEAD_CHUNK_GRADIENT_INT4, LINEAR_TRANSPOSED_INT4
 from bespoke.testing import check_target
-from bespoke.testing.mil import Interpreter, read_spec
-from bespoke.testing.mil.spec import NUMPY, Reference, Spec
 from bespoke.testing.rig import Case
 from bespoke.testing.target import CASES
+from bespoke_plugins.targets.coreml.mil import Interpreter, read_spec
+from bespoke_plugins.targets.coreml.mil.spec import NUMPY, Reference, Spec
 from tests.apple.coreml.graphs import Recorded, distance, recorded
 from tests.apple.coreml.vectors import write_vectors
 

@@ -18,7 +18,7 @@ import numpy as np
 from bespoke import plugins
 from bespoke.contracts import CompilingTarget
 from bespoke.errors import Unsupported
-from bespoke.testing.mil import Feature, read_spec
+from bespoke_plugins.targets.coreml.mil import Feature, read_spec
 from tests.apple.coreml.graphs import Recorded, recorded
 
 

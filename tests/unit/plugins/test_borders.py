@@ -233,8 +233,6 @@ EXCEPTIONS = {
     "bespoke.core.torch_engine.memory_may_lack": ENGINE,
     "bespoke.core.torch_engine.view_of": ENGINE,
     "bespoke.core.library.load": {"bespoke_plugins/targets/executorch/run.py"},
-    "bespoke.testing.mil.Interpreter": {"bespoke_plugins/targets/coreml/run.py"},
-    "bespoke.testing.mil.read_spec": {"bespoke_plugins/targets/coreml/run.py"},
 }
 
 

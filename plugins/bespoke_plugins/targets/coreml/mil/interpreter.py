@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from bespoke.errors import DataError
-from bespoke.testing.mil.operators import OPERATORS, Operator
-from bespoke.testing.mil.spec import NUMPY, Constant, Operation, Reference, Spec, Type
-from bespoke.testing.mil.wire import refused
+from bespoke_plugins.targets.coreml.mil.operators import OPERATORS, Operator
+from bespoke_plugins.targets.coreml.mil.spec import NUMPY, Constant, Operation, Reference, Spec, Type
+from bespoke_plugins.targets.coreml.mil.wire import refused
 
 __all__ = ["Interpreter"]
 
@@ -80,7 +80,7 @@ class Interpreter:
         seen = set()
         for parameter, given in operation.inputs.items():
             for value in given:
-                found = self._type(at, value, types)
+                type_of_value = self._type(at, value, types)
                 if (
                     parameter not in operator.tensors
                     and parameter not in operator.computed
@@ -88,10 +88,11 @@ class Interpreter:
                 ):
                     raise refused(f"{at} with a computed {parameter}", "a constant")
                 if parameter in operator.tensors:
-                    seen.add(found.dtype)
-                    if found.dtype not in operator.tensors[parameter]:
+                    seen.add(type_of_value.dtype)
+                    if type_of_value.dtype not in operator.tensors[parameter]:
                         raise refused(
-                            f"{at} with {parameter} of {found.dtype}", ", ".join(sorted(operator.tensors[parameter]))
+                            f"{at} with {parameter} of {type_of_value.dtype}",
+                            ", ".join(sorted(operator.tensors[parameter])),
                         )
         if len(seen) > 1 and not operator.mixed:
             raise refused(f"{at} of {', '.join(sorted(seen))}", "operands of one element type")
@@ -116,13 +117,13 @@ class Interpreter:
         self.ran[operation.kind] = self.ran.get(operation.kind, 0) + 1
         given: dict[str, Any] = {}
         for parameter, wanted in operation.inputs.items():
-            found = [self._value(value, values) for value in wanted]
-            given[parameter] = found if parameter == "values" else found[0]
+            arguments = [self._value(value, values) for value in wanted]
+            given[parameter] = arguments if parameter == "values" else arguments[0]
         try:
-            made = operator.run(**given)
+            returned = operator.run(**given)
         except (ValueError, IndexError, TypeError) as problem:
             raise refused(f"{at}: {problem}", "operands that it is written for") from problem
-        results = made if isinstance(made, list) else [made]
+        results = returned if isinstance(returned, list) else [returned]
         if len(results) != len(operation.outputs):
             raise refused(f"{len(results)} results of {at}", f"{len(operation.outputs)}")
         for result, (name, declared) in zip(results, operation.outputs, strict=True):
@@ -130,10 +131,10 @@ class Interpreter:
 
     def _value(self, value: Reference | Constant, values: Mapping[str, np.ndarray]) -> Any:
         if isinstance(value, Reference):
-            found = self._constants.get(value.name)
-            if found is None:
+            constant = self._constants.get(value.name)
+            if constant is None:
                 return _widened(values[value.name])
-            value = found
+            value = constant
         return value.value if value.type.dtype == "string" else _widened(value.value)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bespoke.testing.mil.wire import Field, Message, read_message, refused
+from bespoke_plugins.targets.coreml.mil.wire import Field, Message, read_message, refused
 
 __all__ = ["Constant", "Feature", "Operation", "Reference", "Spec", "Type", "read_spec"]
 
@@ -208,7 +208,7 @@ def _constant(message: Message) -> Constant:
     kind = _type(_one(message, "type"))
     tensor = _one(_one(message, "immediate"), "tensor")
     ((how, values),) = tensor.items()
-    found = values[0].get("values", [])
+    parts = values[0].get("values", [])
     if kind.dtype == "string":
         return Constant(_one(values[0], "values"), kind)
     count = int(np.prod(kind.shape, dtype=np.int64))
@@ -216,12 +216,12 @@ def _constant(message: Message) -> Constant:
     if how != expected:
         raise refused(f"{kind.dtype} as {how}", expected)
     if how == "floats":
-        array = np.frombuffer(b"".join(found), "<f4")
+        array = np.frombuffer(b"".join(parts), "<f4")
     elif how == "bytes":
-        raw = np.frombuffer(b"".join(found), np.uint8)
+        raw = np.frombuffer(b"".join(parts), np.uint8)
         array = _unpacked(raw, count) if kind.dtype == "int4" else raw.view(NUMPY[kind.dtype])
     else:
-        array = np.array(found, NUMPY[kind.dtype])
+        array = np.array(parts, NUMPY[kind.dtype])
     if array.size != count:
         raise refused(f"{array.size} elements of a constant", f"{count}, which its shape asks for")
     return Constant(array.reshape(kind.shape), kind)
