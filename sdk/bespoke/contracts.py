@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plugin is: an optimizer writes a training step with the builder, a target compiles graphs. One or two methods each."""
+"""What a plugin is: an optimizer writes a training step with the builder, a target compiles graphs."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, final, runtime_checkable
 
 import numpy as np
 
-from bespoke.bundle.file_names import file_name_problem
-from bespoke.config import Scalar, Settings, settings_from
-from bespoke.errors import ConfigError, Unsupported, shown
+from bespoke.config import Scalar, Settings
+from bespoke.errors import Unsupported
 from bespoke.graph import Batch, Graph, StepBuilder, TensorSpec, Value
 from bespoke.hookspecs import hookimpl
 from bespoke.methods.zeroth_order import CurvatureOptions, NormalizedOptions, ZerothOrderOptions
@@ -26,20 +24,14 @@ __all__ = [
     "TORCH_COSTS",
     "Artifact",
     "Baked",
-    "BakingTarget",
     "Batch",
-    "CompilingTarget",
     "Costs",
-    "DescribingTarget",
-    "EngineTarget",
     "Feature",
     "Graph",
     "ModelSpec",
     "Optimizer",
     "Problem",
     "Promise",
-    "RefusingTarget",
-    "RoundingTarget",
     "Scalar",
     "Settings",
     "Speed",
@@ -48,7 +40,6 @@ __all__ = [
     "TensorSpec",
     "Unsupported",
     "Value",
-    "VendorTarget",
     "hookimpl",
     "quiet_imports",
 ]
@@ -58,11 +49,15 @@ __all__ = [
 class Artifact:
     """A compiled graph on disk, and what one call of it takes in addition to its operands, in bytes.
 
-    `workspace_bytes` is free again after the call, in one region for all graphs. `engine_bytes` is what the engine allocates itself
-    and keeps: it too holds only the most that a graph has needed, so the two largest add up, and they may be of different graphs.
-    `kept_bytes` is the anonymous memory of a baked artifact that is open, as all of a plan are. `cache_bytes` is what
-    the engine writes into its cache folder on the device, for all artifacts with the same weights once. `delegates`: what computes
-    parts of it for the engine, by the engine's names; the manifest says it, so that a device knows what it needs.
+    Args:
+        path: the file that `lower` wrote.
+        workspace_bytes: memory that is free again after the call, in one region for all graphs.
+        engine_bytes: memory that the engine allocates and keeps. It holds only the most that a graph has needed. So the largest
+            `workspace_bytes` and the largest `engine_bytes` add up, and they may be of different graphs.
+        kept_bytes: anonymous memory of a baked artifact while it is open. All artifacts of a plan are open at once.
+        cache_bytes: what the engine writes into its cache folder on the device, once for all artifacts with the same weights.
+        delegates: what computes parts of the artifact for the engine, by the engine's names. The manifest lists them, so that a
+            device knows what it needs.
     """
 
     path: Path
@@ -75,11 +70,12 @@ class Artifact:
 
 @dataclass(frozen=True, eq=False)
 class Baked:
-    """Weights that become part of an artifact, where the graph has operands: for a target that bakes them.
+    """Weights that become part of an artifact instead of operands of its graph.
 
-    `key`: 64 hexadecimal digits that stand for graph, weights, rows and columns; the artifact's file is named after it. `operands`,
-    by the graph's names: codes (uint8) and scales (fp16) of the rows that the call uses, with all columns, and column_start (int64,
-    a scalar) where the graph cuts columns. What is not among them the artifact takes, in the graph's order.
+    Args:
+        key: 64 hexadecimal digits for graph, weights, rows and columns. The artifact's file is named after it.
+        operands: by the graph's names, codes (uint8) and scales (fp16) of the rows that the call uses, with all columns, and
+            column_start (int64, a scalar) where the graph cuts columns. The artifact takes all other operands in order.
     """
 
     key: str
@@ -87,12 +83,25 @@ class Baked:
 
 
 class Feature(NamedTuple):
-    """A tensor as an artifact takes or gives it, where that is another one than the graph's. `dtype`: as numpy names it. `view`:
-    how one becomes the other; `bespoke.bundle.manifest.FeatureRecord` says what each means."""
+    """A tensor as an artifact takes or gives it, where it differs from the graph's tensor.
+
+    Args:
+        dtype: the element type, as numpy names it.
+        shape: the shape.
+        view: how one becomes the other; `bespoke.bundle.manifest.FeatureRecord` says what each value means.
+    """
 
     dtype: Literal["float32", "float16", "uint8", "int32", "int64", "int8"]
     shape: tuple[int, ...]
     view: Literal["same", "bytes", "value"]
+
+
+class Problem(NamedTuple):
+    """An error's got, expected and next step, without its subject."""
+
+    got: str
+    expected: str
+    next_step: str
 
 
 Promise = Literal[
@@ -101,7 +110,8 @@ Promise = Literal[
 """What golden vectors hold a method to, on every device.
 
 exact_gradients: what it gives to `bespoke.methods.update`, or sums in `b.accumulator`, are the gradients of the batch's mean loss,
-for every piece of the adapter that it stores. The update rule may be any.
+for every piece of the adapter that it stores. Options derived from `bespoke.methods.FirstOrderOptions` state its update rule; other
+options leave the rule open.
 The others: it records the numbers and takes the step that the options describe from which its own derive (PROMISED_OPTIONS).
 """
 PROMISED_OPTIONS: Mapping[str, type[Settings]] = {
@@ -113,17 +123,17 @@ PROMISED_OPTIONS: Mapping[str, type[Settings]] = {
 
 @runtime_checkable
 class Optimizer(Protocol):
-    """How gradients (or what stands for them) come about."""
+    """A method: writes the training step that computes gradients, or estimates of them."""
 
     name: str
 
     @property
     def promises(self) -> Promise | None:
-        """None: nothing but the loss and the answers of the model are known of it. A class attribute does."""
+        """What golden vectors hold the method to. None: only the model's loss and answers. A class attribute does."""
 
     @property
     def Options(self) -> type[Settings]:
-        """Pydantic model of the options; a class attribute does."""
+        """Pydantic model of the options. A class attribute does."""
 
     def train_step(self, b: StepBuilder, model: ModelSpec, options: Any) -> None:
         """Writes one training step: reads `b.batch()`, stores new adapters, emits `loss`.
@@ -132,193 +142,108 @@ class Optimizer(Protocol):
         """
 
 
-@runtime_checkable
-class Target(Protocol):
-    """What bundles are built for. `costs`: memory and speed of its runtime apart from the graphs, measured; estimates and the
-    choice of plans rest on them.
+class Target:
+    """What bundles are built for. Derive from it and override the hooks that your target needs.
 
-    A target with nothing but these has no artifacts: its runtime runs the graphs that every bundle carries, as torch does
-    (TORCH_COSTS are its costs). One that compiles graphs is a `CompilingTarget`.
+    `name` and `costs` are required. A target whose runtime needs graphs in a form of its own overrides `lower` and `open`. A target
+    that overrides neither has no artifacts: its runtime runs the graphs that every bundle carries. In each hook `options` is an
+    instance of `Options`.
     """
 
     name: str
-    costs: Costs
+    """The name that `targets=` and the manifest use: letters, digits and `_.@+=-`.
 
-    @property
-    def Options(self) -> type[Settings]:
-        """Pydantic model of the options; a class attribute does."""
-
-
-@runtime_checkable
-class CompilingTarget(Target, Protocol):
-    """A target whose runtime needs graphs in a form of its own: one artifact for each graph."""
-
-    def lower(self, graph: Graph, folder: Path, options: Any) -> Artifact:
-        """Compiles one graph into one file in `folder`, the same bytes every time.
-
-        Raises Unsupported naming graph, operator and reason: this is the only statement of what a target can do.
-        """
-
-    def open(self, path: Path, options: Any) -> Callable[..., tuple[Any, ...]] | None:
-        """The artifact as a function of the graph's operands (torch tensors), or None where it cannot run here."""
-
-
-@runtime_checkable
-class BakingTarget(CompilingTarget, Protocol):
-    """A target whose runtime wants weights as constants: an artifact for each graph and each set of weights that it is called with.
-
-    Plans are made with few and large calls for it: of what `b.choose` leaves open, the candidate with the largest tiles.
+    Default: none, required.
     """
 
-    def bakes(self, options: Any, graph: Graph | None = None) -> bool:
-        """Whether it does so with these options, of this graph or (None) of any; where not, it is as any other."""
+    costs: Costs
+    """Memory and speed of the runtime apart from the graphs, measured. Estimates and the choice of plans rest on it.
+
+    Default: none, required. `TORCH_COSTS` are the costs of the torch runtime.
+    """
+
+    Options: type[Settings] = Settings
+    """The options that a developer may set, a pydantic model in which every field has a default.
+
+    Default: no options.
+    """
+
+    @final
+    @property
+    def compiles(self) -> bool:
+        """Whether bundles carry artifacts of this target: whether it overrides `lower`."""
+        return type(self).lower is not Target.lower
 
     def lower(self, graph: Graph, folder: Path, options: Any, baked: Baked | None = None) -> Artifact:
-        """Once for each key. `baked` is None for a graph without quantized weights, and where the target does not bake."""
+        """Compiles one graph into one file in `folder`, with the same bytes every time, or raises Unsupported.
 
+        Called once for each graph when a bundle is built. For a graph that the target bakes, called once for each set of weights,
+        which is then `baked`. Unsupported names graph, operator and reason: there is no other statement of what a target can do.
 
-@runtime_checkable
-class RoundingTarget(CompilingTarget, Protocol):
-    """A target whose artifacts compute in less than float32."""
+        Default: no artifacts.
+        """
+        raise NotImplementedError(f"target '{self.name}' has no artifacts")
+
+    def open(self, path: Path, options: Any) -> Callable[..., tuple[Any, ...]] | None:
+        """Returns the artifact as a function of its operands (torch tensors), or None where it cannot run on this machine.
+
+        Called by the contract suite and by `bespoke.testing.TargetEngine`, for each artifact.
+
+        Default: no artifacts. A target that overrides `lower` overrides `open` too.
+        """
+        raise NotImplementedError(f"target '{self.name}' has no artifacts")
+
+    def bakes(self, options: Any, graph: Graph | None = None) -> bool:
+        """Whether quantized weights become constants of the artifact of this graph, or (None) of any graph.
+
+        Called before plans are made, and then for each graph. Plans for a target that bakes have few and large calls: of what
+        `b.choose` leaves open, they take the candidate with the largest tiles.
+
+        Default: False, weights are operands.
+        """
+        return False
 
     def rounding(self, options: Any) -> float:
-        """By what share losses may be off against float32; 0: not at all. Golden vectors allow for the largest of all targets."""
+        """Returns the largest relative error of a loss against float32.
 
+        Called when the options are read, and when golden vectors are computed. These allow for the largest of all targets.
 
-@runtime_checkable
-class RefusingTarget(CompilingTarget, Protocol):
-    """A target that not every method may be built for, with some of its options."""
+        Default: 0, it computes in float32.
+        """
+        return 0.0
 
     def refuses(self, options: Any, optimizer: Optimizer, settings: Any) -> Problem | None:
-        """What keeps a method with these settings from it, or None. Asked when only settings have been read; for what is found in
-        graphs there is Unsupported."""
+        """Returns why this target refuses the method with these settings, or None.
 
+        Called for each method when the options are read, before a model is. What only a graph shows is an Unsupported of `lower`.
 
-@runtime_checkable
-class VendorTarget(CompilingTarget, Protocol):
-    """A target whose compiler users install themselves, so that it may not be there, or not be the one that is needed."""
+        Default: None, it takes every method.
+        """
+        return None
 
     def ready(self, options: Any) -> None:
-        """Raises what `lower` would raise for that (MissingDependency, ConfigError). `build` and `estimate` ask before they spend
-        minutes on weights."""
+        """Raises the MissingDependency or ConfigError that `lower` would raise because of a compiler that users install themselves.
 
+        Called by `build` and `estimate` before they spend minutes on weights.
 
-@runtime_checkable
-class DescribingTarget(CompilingTarget, Protocol):
-    """A target whose artifacts take other tensors than the graph's: the manifest says which, once for each type and shape."""
+        Default: nothing is missing.
+        """
 
     def feature(self, tensor: TensorSpec, options: Any) -> Feature | None:
-        """What every operand or result of this dtype and shape is to an artifact; None: the same tensor."""
+        """Returns what operands and results of this dtype and shape are to an artifact, or None for the same tensor.
 
+        Called once for each dtype and shape when the manifest is written.
 
-@runtime_checkable
-class EngineTarget(Target, Protocol):
-    """A target without artifacts that runs the graphs of a bundle its own way, in the process that asks."""
+        Default: None, artifacts take and give the graph's tensors.
+        """
+        return None
 
     def engine(self, options: Any) -> Callable[[], Any] | None:
-        """What makes an engine of the core (`bespoke.core.torch_engine.TorchEngine`, derived), or None where there is no device for
-        it. MissingDependency where there is one, and a package is missing."""
+        """Returns what makes an engine of the core in this process, derived from `bespoke.core.torch_engine.TorchEngine`.
 
+        Called for the GPU's target when a bundle is opened in Python, and by the contract suite for targets without artifacts.
+        None: there is no device for it here. Raises MissingDependency where there is a device and a package is missing.
 
-def bakes(target: Target, options: Any, graph: Graph | None = None) -> bool:
-    """Whether quantized weights become part of what a target makes of this graph, or of any."""
-    return isinstance(target, BakingTarget) and target.bakes(options, graph)
-
-
-def rounding(target: Target, options: Any) -> float:
-    """By what share the losses of a target may be off, in addition to what float32 rounds away."""
-    return target.rounding(options) if isinstance(target, RoundingTarget) else 0.0
-
-
-def check_ready(target: Target, options: Any) -> None:
-    """Raises what keeps the target from compiling anything at all."""
-    if isinstance(target, VendorTarget):
-        target.ready(options)
-
-
-# ---- what is checked before a plugin does anything -----------------------------------------------------------------------
-
-_NEEDED = {"optimizer": ("name", "promises", "Options", "train_step"), "target": ("name", "costs", "Options")}
-_METHODS = {"optimizer": ("train_step",), "target": ("lower", "open")}
-
-
-class Problem(NamedTuple):
-    """As an error says it, but for what it is about."""
-
-    got: str
-    expected: str
-    next_step: str
-
-
-def problem_of(plugin: Any, kind: Literal["optimizer", "target"], options: Settings | None = None) -> Problem | None:
-    """What keeps a plugin from being one, with `options` or its defaults. Discovery and the contract suites ask the same."""
-    needed = _NEEDED[kind]
-    missing = [name for name in needed if not hasattr(plugin, name)]
-    if missing:
-        wanted = f"{', '.join(needed[:-1])} and {needed[-1]}"
-        return Problem(f"no attribute {', '.join(missing)}", wanted, f"See bespoke.contracts.{kind.title()}")
-    if kind == "target" and hasattr(plugin, "lower") != hasattr(plugin, "open"):
-        return Problem("one of lower and open", "both, or neither for a target without artifacts", "Add the other")
-    idle = [name for name in _METHODS[kind] if hasattr(plugin, name) and not callable(getattr(plugin, name))]
-    if idle:
-        return Problem(
-            f"{idle[0]} = {shown(getattr(plugin, idle[0]))}", "a method", f"See bespoke.contracts.{kind.title()}"
-        )
-    name = plugin.name
-    if not isinstance(name, str) or file_name_problem(name) or "/" in name:
-        return Problem(f"name = {shown(name)}", "letters, digits and _.@+=-, which name a file too", "Change the name")
-    own = _promise_problem(plugin) if kind == "optimizer" else _costs_problem(plugin)
-    return _options_problem(plugin.Options, f"{kind}s.{name}", options) or own
-
-
-def _options_problem(kind: Any, subject: str, given: Settings | None) -> Problem | None:
-    if not (isinstance(kind, type) and issubclass(kind, Settings)):
-        return Problem(
-            f"Options = {shown(kind)}", "a subclass of bespoke.contracts.Settings", "Derive it from Settings"
-        )
-    try:
-        options = settings_from(kind, subject, {}) if given is None else given
-    except ConfigError as error:
-        return Problem(f"options without a default: {error}", "a default for every option", "Give the field a default")
-    try:
-        settings_from(kind, subject, {"no_such_option": 1})
-    except ConfigError:
-        pass
-    else:
-        return Problem(
-            "an unknown option taken in silence", "a ConfigError that names it", "Keep extra='forbid' of Settings"
-        )
-    try:
-        json.dumps(options.model_dump())
-    except TypeError as error:
-        return Problem(f"options that JSON cannot hold: {error}", "numbers, texts and lists", "Change the field")
-    return None
-
-
-def _promise_problem(plugin: Any) -> Problem | None:
-    promise, known = plugin.promises, get_args(Promise)
-    if promise is not None and promise not in known:
-        words = f"{', '.join(map(repr, known))} or None"
-        return Problem(
-            f"promises = {shown(promise)}", words, "Set promises = None if golden vectors are to hold it to nothing"
-        )
-    options = PROMISED_OPTIONS.get(promise or "")
-    if options is not None and not (isinstance(plugin.Options, type) and issubclass(plugin.Options, options)):
-        return Problem(
-            f"promises = '{promise}' with Options = {shown(plugin.Options)}",
-            f"Options derived from bespoke.methods.{options.__name__}",
-            "Derive them: their fields say what the differences are; or set promises = None",
-        )
-    return None
-
-
-def _costs_problem(plugin: Any) -> Problem | None:
-    costs = plugin.costs
-    taken = isinstance(costs, Costs) and min(costs.constant_bytes, costs.record_bytes) >= 0
-    if taken and min(vars(costs.speed).values()) > 0:
+        Default: None, no engine in Python.
+        """
         return None
-    return Problem(
-        f"costs = {shown(costs)}",
-        "bespoke.contracts.Costs of bytes from 0 up and speeds above 0",
-        "Measure what the runtime takes when it runs nothing; TORCH_COSTS are those of the torch runtime",
-    )

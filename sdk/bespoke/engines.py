@@ -96,9 +96,6 @@ def _gpu_engine(manifest: Manifest) -> Callable[[], Any] | None:
     if GPU_TARGET not in options:
         return None
     from bespoke import plugins  # here: contracts of plugins import torch
-    from bespoke.contracts import EngineTarget
 
     target = plugins.get("target", GPU_TARGET)
-    if not isinstance(target, EngineTarget):
-        return None
     return target.engine(settings_from(target.Options, f"targets.{GPU_TARGET}", options[GPU_TARGET]))

@@ -147,7 +147,7 @@ def _check(plugin: Any, kind: Kind, package: str) -> None:
             None if named else ("no name", "a click command, which has one", "Register what @click.command() gives")
         )
     else:
-        from bespoke.contracts import problem_of  # a plugin of these kinds has imported it
+        from bespoke.plugin_check import problem_of  # a plugin of these kinds has imported it
 
         problem = problem_of(plugin, kind)
     if problem is not None:

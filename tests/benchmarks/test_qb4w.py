@@ -23,7 +23,6 @@ from tests.benchmarks.trained import trained_model
 from tests.conftest import REPOSITORY
 
 from bespoke import plugins
-from bespoke.contracts import rounding
 
 pytestmark = [pytest.mark.benchmark]
 
@@ -121,7 +120,7 @@ def test_estimates(stories: Path, data_folder: Path, tmp_path: Path) -> None:
     text = (data_folder / "text" / "tinyshakespeare" / "input.txt").read_text()[:20_000]
     rows: list[Sequence[Cell]] = []
     target: Any = plugins.get("target", "executorch")
-    of_a_loss = rounding(target, target.Options(products="xnnpack_qb4w"))
+    of_a_loss = target.rounding(target.Options(products="xnnpack_qb4w"))
     for name, folder in models.items():
         ids = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids[: BATCHES * BATCH * LENGTH]
         for trained in (False, True):

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from bespoke.contracts import TORCH_COSTS, Artifact, Costs, Graph, Settings, Unsupported
+from bespoke.contracts import TORCH_COSTS, Artifact, Baked, Costs, Graph, Settings, Target, Unsupported
 from bespoke.errors import PluginError
 from bespoke.graph.trace import TensorSpec, Tracer
 from bespoke.graph.tree import flatten
 from bespoke.testing import check_target
-from bespoke.testing.target import _Check, unstable
+from bespoke.testing.artifact_results import Comparison, unstable
 
 METHOD = "mebp"
 
@@ -26,7 +26,7 @@ class Options(Settings):
     """None."""
 
 
-class Whole:
+class Whole(Target):
     """Keeps the graph in memory, and writes its name."""
 
     name = "whole"
@@ -42,7 +42,7 @@ class Whole:
     def file(self, graph: Graph, folder: Path) -> Path:
         return folder / f"{graph.key}.bin"
 
-    def lower(self, graph: Graph, folder: Path, options: Any) -> Artifact:
+    def lower(self, graph: Graph, folder: Path, options: Any, baked: Baked | None = None) -> Artifact:
         path = self.file(graph, folder)
         path.write_bytes(self.content(graph, folder))
         self.modules[path.name] = graph.module
@@ -86,7 +86,7 @@ class OneName(Whole):
 
 
 class Litters(Whole):
-    def lower(self, graph: Graph, folder: Path, options: Any) -> Artifact:
+    def lower(self, graph: Graph, folder: Path, options: Any, baked: Baked | None = None) -> Artifact:
         (folder / f"{graph.key}.log").write_text("compiled")
         return super().lower(graph, folder, options)
 
@@ -102,12 +102,12 @@ class Overwrites(Whole):
 
 
 class Fails(Whole):
-    def lower(self, graph: Graph, folder: Path, options: Any) -> Artifact:
+    def lower(self, graph: Graph, folder: Path, options: Any, baked: Baked | None = None) -> Artifact:
         raise RuntimeError("internal compiler error")
 
 
 class Mutters(Whole):
-    def lower(self, graph: Graph, folder: Path, options: Any) -> Artifact:
+    def lower(self, graph: Graph, folder: Path, options: Any, baked: Baked | None = None) -> Artifact:
         raise Unsupported("Target 'whole'", got="something", expected="something else", next_step="Try again")
 
 
@@ -170,6 +170,10 @@ def test_of_two_nearly_equal_values_a_target_that_rounds_may_find_either_the_lar
     graph, _ = Tracer().trace(lambda x: (x.argmax(1),), leaves, form, {})
     assert unstable(graph.module, [x], 0, 1e-4).tolist() == [True, False, False]
     target = Rounds()
-    check = _Check(target, target.Options(), 1e-4)
+    comparison = Comparison(failed, 1e-4, rounds=rounds > 0)
     with nullcontext() if passes else pytest.raises(PluginError, match="1 other numbers of 3"):
-        check._compare(graph, target.open(Path("x"), target.Options()), [x])
+        comparison.compare(graph, target.open(Path("x"), target.Options()), [x])
+
+
+def failed(got: str, expected: str, next_step: str) -> PluginError:
+    return PluginError("target 'whole'", got=got, expected=expected, next_step=next_step)

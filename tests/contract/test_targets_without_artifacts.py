@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bespoke import BespokeError, Personalizer, PersonalModel, Training
-from bespoke.contracts import Settings
+from bespoke.contracts import TORCH_COSTS, Settings, Target
 from bespoke.errors import BundleError, PluginError
 from bespoke.reference.device import device_for
 from bespoke.testing import check_target
@@ -99,18 +99,16 @@ def test_what_a_bundle_was_built_for_decides_where_torch_computes(monkeypatch: p
         device_for(("cuda",))
 
 
-class HalfATarget:
+class HalfATarget(Target):
     name = "half"
     Options = Settings
 
     def __init__(self, costs: Any) -> None:
         self.costs = costs
 
-    def lower(self, graph: Any, folder: Path, options: Any) -> None: ...
+    def lower(self, graph: Any, folder: Path, options: Any, baked: Any = None) -> Any: ...
 
 
 def test_the_suite_refuses_lower_without_open() -> None:
-    from bespoke.contracts import TORCH_COSTS
-
     with pytest.raises(PluginError, match="one of lower and open"):
         check_target(HalfATarget(TORCH_COSTS))

@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Target `torch`: the torch runtime on the processor, the reference. It runs the graphs that every bundle carries, so nothing is
-compiled."""
+"""Target `torch`: torch on the processor, the reference. It runs the graphs that every bundle carries, so it compiles nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from bespoke.contracts import TORCH_COSTS, Settings, Target, hookimpl
 
 
-class TorchOptions(Settings):
-    """There is nothing to set."""
-
-
-class Torch:
+class Torch(Target):
     """torch itself."""
 
     name = "torch"
-    Options = TorchOptions
     costs = TORCH_COSTS
+
+    def engine(self, options: Settings) -> Callable[[], Any]:
+        from bespoke.core.torch_engine import TorchEngine
+
+        return TorchEngine
 
 
 @hookimpl

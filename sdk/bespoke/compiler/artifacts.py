@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Artifacts of one target: compiled as plans come to use their graphs, measured, and recorded in the manifest.
+"""Artifacts of one target: compiled when a plan first uses their graphs, measured, and recorded in the manifest.
 
-A target that bakes weights compiles when these are there, once for each key; until then its workspaces are estimates."""
+A target that bakes weights compiles once the weights are converted, once for each key. Until then its workspaces are estimates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bespoke.bundle.target_records import ArtifactRecord, FeatureRecord, TargetR
 from bespoke.compiler.baking import BakedKey, baked_keys, random_weights
 from bespoke.compiler.lower import lower
 from bespoke.compiler.request import BuildListener, TargetChoice
-from bespoke.contracts import Artifact, CompilingTarget, DescribingTarget, bakes
+from bespoke.contracts import Artifact
 from bespoke.graph.trace import Graph
 from bespoke.plan.costs import Workspace
 from bespoke.plan.instructions import Plan
@@ -25,7 +25,7 @@ __all__ = ["Artifacts"]
 class Artifacts:
     """Artifacts of one target.
 
-    `folder` is made for the first artifact. Of a target that compiles nothing, workspaces are those read off the graphs.
+    `folder` is created for the first artifact. For a target without artifacts, workspaces are estimated from the graphs.
     """
 
     def __init__(self, target: TargetChoice, folder: Path, progress: BuildListener) -> None:
@@ -40,7 +40,7 @@ class Artifacts:
         """Compiles the graphs that have no artifact yet. Returns the workspaces of all graphs so far, by key."""
         new = [graph for graph in graphs if graph.key not in self.workspaces]
         target = self._target.plugin
-        if not isinstance(target, CompilingTarget) or self.bakes:
+        if not target.compiles or self.bakes:
             self.workspaces |= {graph.key: Workspace(target.costs.workspace_bytes(graph)) for graph in new}
             return self.workspaces
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -53,33 +53,37 @@ class Artifacts:
 
     @property
     def bakes(self) -> bool:
-        return bakes(self._target.plugin, self._target.options)
+        return self._target.plugin.bakes(self._target.options)
 
     def bake(
         self, plans: Iterable[Plan], graphs: Mapping[str, Graph], weights: Mapping[str, Path], hollow: bool = False
     ) -> None:
-        """Compiles what plans call, each key once, with `weights`, files by group. Of a graph the largest workspace counts.
+        """Compiles each key that plans call once. The workspace of a graph is the largest of its keys.
 
-        `hollow`: for an estimate, whose weights were not read. A compiler makes less of zeros, so it is given random ones, and of
-        artifacts that are equally large only the first is compiled."""
+        Args:
+            plans: the plans whose calls are compiled.
+            graphs: all graphs of the plans, by key.
+            weights: files of the converted weights, by group.
+            hollow: for an estimate, whose weights were not read. The compiler gets random weights, because it makes smaller
+                artifacts of zeros. Of artifacts of equal size only the first is compiled.
+        """
         target = self._target.plugin
-        assert isinstance(target, CompilingTarget)
         self.folder.mkdir(parents=True, exist_ok=True)
         options = self._target.options
-        plans, baking = list(plans), {key for key, graph in graphs.items() if bakes(target, options, graph)}
+        plans, baking = list(plans), {key for key, graph in graphs.items() if target.bakes(options, graph)}
         keys = baked_keys(plans, graphs, baking)
         sizes: dict[str, list[Workspace]] = {}
-        made: dict[Hashable, Artifact] = {}
+        compiled: dict[Hashable, Artifact] = {}
         for done, key in enumerate(keys):
             self._progress(f"target {self._target.name}", done, len(keys))
             baked = key.baked(weights) if key.records else None
             like: Hashable = key
             if hollow and baked is not None:
                 like = (key.graph, *(array.shape for array in baked.operands.values()))
-            first = made.get(like)
+            first = compiled.get(like)
             if first is None:
                 given = random_weights(baked) if hollow and baked is not None else baked
-                artifact = made[like] = lower(target, options, key.graph, self.folder, given)
+                artifact = compiled[like] = lower(target, options, key.graph, self.folder, given)
             else:
                 artifact = replace(first, path=self.folder / f"{done}-{first.path.name}")
                 os.link(first.path, artifact.path)
@@ -89,25 +93,25 @@ class Artifacts:
             (sum(self._baked[key].kept_bytes for key in baked_keys([plan], graphs, baking)) for plan in plans),
             default=0,
         )
-        for graph, found in sizes.items():
-            workspace, engine = map(max, zip(*found, strict=True))
+        for graph, workspaces in sizes.items():
+            workspace, engine = map(max, zip(*workspaces, strict=True))
             self.workspaces[graph] = Workspace(workspace, engine + kept)
 
     @property
     def cache_bytes(self) -> int:
-        """What the engine will write into its cache folder: for the same weights once."""
-        found: dict[Hashable, int] = {}
+        """What the engine will write into its cache folder, once for the same weights."""
+        by_weights: dict[Hashable, int] = {}
         for key, artifact in self._baked.items():
             weights = frozenset((record.weight, record.rows, record.columns) for record in key.records)
-            found[weights] = max(artifact.cache_bytes, found.get(weights, 0))
-        return sum(found.values()) + sum(artifact.cache_bytes for artifact in self._artifacts.values())
+            by_weights[weights] = max(artifact.cache_bytes, by_weights.get(weights, 0))
+        return sum(by_weights.values()) + sum(artifact.cache_bytes for artifact in self._artifacts.values())
 
     def record(self, graphs: Sequence[Graph]) -> TargetRecord:
-        """Of these graphs; artifacts that no plan came to use are removed."""
+        """The manifest record for these graphs; deletes artifacts that no plan uses."""
         for key in self._artifacts.keys() - {graph.key for graph in graphs}:
             self._artifacts.pop(key).path.unlink()
             del self.workspaces[key]
-        made = [
+        unbaked = [
             (BakedKey(graph, (), ()), self._artifacts[graph.key]) for graph in graphs if graph.key in self._artifacts
         ]
         artifacts = [
@@ -121,25 +125,23 @@ class Artifacts:
                 workspace_bytes=artifact.workspace_bytes,
                 engine_bytes=artifact.engine_bytes,
             )
-            for key, artifact in (*made, *self._baked.items())
+            for key, artifact in (*unbaked, *self._baked.items())
         ]
-        features = self._features([key for key, _ in made] + list(self._baked))
+        features = self._features([key for key, _ in unbaked] + list(self._baked))
         options = self._target.options.model_dump()
         return TargetRecord(
             name=self._target.name, options=options, artifacts=tuple(artifacts), features=tuple(features)
         )
 
     def _features(self, keys: Iterable[BakedKey]) -> list[FeatureRecord]:
-        """Of what the artifacts take and give, where that is not the graph's own tensor: each type and shape once, in order."""
+        """Features of the artifacts that differ from the graph's tensor: each dtype and shape once, in order."""
         target = self._target.plugin
-        if not isinstance(target, DescribingTarget):
-            return []
         tensors = {
             (spec.dtype, spec.shape): spec
             for key in keys
             for spec in (*(spec for spec in key.graph.inputs if spec.name in key.operands), *key.graph.outputs)
         }
-        found = [(tensors[key], target.feature(tensors[key], self._target.options)) for key in sorted(tensors)]
+        described = [(tensors[key], target.feature(tensors[key], self._target.options)) for key in sorted(tensors)]
         return [
             FeatureRecord(
                 tensor_dtype=tensor.dtype,
@@ -148,6 +150,6 @@ class Artifacts:
                 shape=feature.shape,
                 view=feature.view,
             )
-            for tensor, feature in found
+            for tensor, feature in described
             if feature is not None
         ]

@@ -36,7 +36,6 @@ from bespoke.compiler.request import AUTO, BuildListener, BuildRequest
 from bespoke.compiler.text import text_rules
 from bespoke.compiler.weight_files import initial_adapter, quantization_cost, write_weights
 from bespoke.config import MEGABYTE
-from bespoke.contracts import check_ready
 from bespoke.errors import ConfigError, PlanDoesNotFit
 from bespoke.format.json_strict import dumps_canonical
 from bespoke.format.tensors import write_arrays
@@ -205,7 +204,7 @@ def _check(request: BuildRequest, config: ModelConfig) -> None:
             next_step="Lower it",
         )
     for target in request.targets:
-        check_ready(target.plugin, target.options)
+        target.plugin.ready(target.options)
 
 
 def _write_programs(graphs: list[Graph], writer: BundleWriter, progress: BuildListener) -> list[GraphRecord]:

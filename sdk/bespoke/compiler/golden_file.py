@@ -13,7 +13,6 @@ from bespoke.compiler.plans import Key
 from bespoke.compiler.request import BuildListener, BuildRequest
 from bespoke.compiler.text import TextRules
 from bespoke.compiler.weight_files import initial_adapter
-from bespoke.contracts import rounding
 from bespoke.format.tensors import write_arrays
 from bespoke.golden.make import longest_golden, make_golden
 from bespoke.golden.promises import GoldenMethod
@@ -62,7 +61,7 @@ def write_golden(
             request.sequence_lengths[0],
             text.tokenizer,
             lambda done, total: progress("golden", done, total),
-            max(rounding(target.plugin, target.options) for target in request.targets),
+            max(target.plugin.rounding(target.options) for target in request.targets),
         )
     name = "golden/golden.safetensors"
     write_arrays(writer.path_for(name), golden.arrays())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks a target to compile a graph; where it cannot, says which of the installed ones can."""
+"""Compiles a graph for a target. Where the target cannot, the error names the installed targets that can."""
 
 from __future__ import annotations
 
@@ -8,19 +8,15 @@ from pathlib import Path
 
 from bespoke import plugins
 from bespoke.config import Settings
-from bespoke.contracts import Artifact, Baked, CompilingTarget
+from bespoke.contracts import Artifact, Baked, Target
 from bespoke.errors import BespokeError, Unsupported
 from bespoke.graph.trace import Graph
 
 
-def lower(
-    target: CompilingTarget, options: Settings, graph: Graph, folder: Path, baked: Baked | None = None
-) -> Artifact:
-    """The artifact of `graph`. Raises Unsupported naming graph, operator, reason and the targets that can."""
+def lower(target: Target, options: Settings, graph: Graph, folder: Path, baked: Baked | None = None) -> Artifact:
+    """Returns the artifact of `graph`. Raises Unsupported naming graph, operator, reason and the targets that can."""
     try:
-        if baked is None:
-            return target.lower(graph, folder, options)
-        return target.lower(graph, folder, options, baked)  # type: ignore[call-arg]  # of a BakingTarget
+        return target.lower(graph, folder, options, baked)
     except Unsupported as error:
         able = ", ".join(targets_that_can(graph, besides=target.name)) or "none of the installed ones"
         raise Unsupported(
@@ -32,14 +28,14 @@ def lower(
 
 
 def targets_that_can(graph: Graph, besides: str) -> list[str]:
-    """Installed targets that compile the graph with their default options."""
+    """Names of the installed targets that compile the graph with their default options."""
     able = []
     for name in sorted(p.split(" ", 1)[1] for i in plugins.installed() for p in i.provides if p.startswith("target ")):
         if name == besides:
             continue
         try:
             target = plugins.get("target", name)
-            if not isinstance(target, CompilingTarget):
+            if not target.compiles:
                 continue
             with tempfile.TemporaryDirectory() as folder:
                 target.lower(graph, Path(folder), target.Options())

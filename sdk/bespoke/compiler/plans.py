@@ -11,7 +11,6 @@ from bespoke.compiler.generation import GenerationPlanner, generation_requests
 from bespoke.compiler.plan_request import training_request
 from bespoke.compiler.planner import Planned, Planner, remeasured
 from bespoke.compiler.request import BuildListener, BuildRequest
-from bespoke.contracts import bakes
 from bespoke.errors import PlanDoesNotFit
 from bespoke.graph.trace import OF_THIS_PROCESS, Graph, Tracer
 from bespoke.model.architecture import ModelConfig
@@ -59,7 +58,7 @@ class Plans:
     @property
     def bakes(self) -> bool:
         """Whether any target bakes weights. All targets run the same plans, and a baking one compiles each call for itself."""
-        return any(bakes(target.plugin, target.options) for target in self._request.targets)
+        return any(target.plugin.bakes(target.options) for target in self._request.targets)
 
     @property
     def budgets(self) -> tuple[int | None, ...]:

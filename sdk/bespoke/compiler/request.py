@@ -81,9 +81,7 @@ class BuildRequest(BuildArguments):
     @property
     def compiled_for(self) -> tuple[str, ...]:
         """Targets that get artifacts. Without any, only the torch runtime runs the bundle."""
-        from bespoke.contracts import CompilingTarget
-
-        return tuple(target.name for target in self.targets if isinstance(target.plugin, CompilingTarget))
+        return tuple(target.name for target in self.targets if target.plugin.compiles)
 
     @property
     def sequence_lengths(self) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From arguments as they were given to a request: names become plugins, options and settings are checked, all problems are reported
-at once."""
+"""Turns the developer's arguments into a build request: finds plugins by name, checks options and settings, reports all problems at
+once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,15 @@ Named = str | Sequence[str] | Mapping[str, Mapping[str, Any]]
 
 
 def resolve(optimizers: Named, targets: Named, given: BuildArguments) -> BuildRequest:
-    """The request. Raises ConfigError with all problems, and MissingDependency for a plugin whose package is not installed."""
+    """Returns the build request.
+
+    Raises ConfigError with all problems, and MissingDependency for a plugin whose package is not installed.
+
+    Args:
+        optimizers: the methods, by name.
+        targets: the targets, by name.
+        given: the other fields of the request.
+    """
     problems = _wrong_kinds(given)
     if problems:  # what they are, before what they say
         raise ConfigError.from_problems(problems)
@@ -84,40 +92,35 @@ def resolve(optimizers: Named, targets: Named, given: BuildArguments) -> BuildRe
 
 
 def _refusals(methods: Sequence[Method], targets: Sequence[TargetChoice]) -> list[ConfigError]:
-    """Of methods by targets that they do not suit."""
-    from bespoke.contracts import RefusingTarget
-
-    found = [
+    """Errors of the methods that a target refuses."""
+    refusals = [
         (method, target.plugin.refuses(target.options, method.plugin, method.options))
         for target in targets
-        if isinstance(target.plugin, RefusingTarget)
         for method in methods
     ]
     return [
         ConfigError(f"optimizers.{method.name}", **problem._asdict())
-        for method, problem in found
+        for method, problem in refusals
         if problem is not None
     ]
 
 
 def _knowing_rounding(method: Method, targets: Sequence[TargetChoice]) -> Method:
-    """With `loss_rounding`, of options that have such a field, as large as the largest of the targets, unless it was given."""
-    from bespoke.contracts import rounding
-
+    """The method with `loss_rounding` at least the largest rounding of the targets, unless the developer set it."""
     default = getattr(method.options, "loss_rounding", None)
     if default is None or "loss_rounding" in method.options.model_fields_set:
         return method
-    largest = max([default, *(rounding(target.plugin, target.options) for target in targets)])
+    largest = max([default, *(target.plugin.rounding(target.options) for target in targets)])
     return replace(method, options=method.options.model_copy(update={"loss_rounding": largest}))
 
 
 def _method_defaults(options: Any, training: Training) -> dict[str, Any]:
-    """What the method does best with, of the fields that `training` leaves open."""
+    """The method's own defaults for the training fields that the developer left open."""
     defaults: Mapping[str, Any] = getattr(options, "training_defaults", {})
     return {name: value for name, value in defaults.items() if name not in training.model_fields_set}
 
 
-# What arguments must be, and how that is said.
+# The types that arguments must have, and the words for them in an error.
 _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "model": ((str, Path), "a folder, a GGUF file or a hub id"),
     "data": ((str, Path, type(None)), "a file, 'auto' or None"),
@@ -153,7 +156,7 @@ def _wrong_kinds(given: BuildArguments) -> list[ConfigError]:
 
 
 def _check_text(name: str, value: Any) -> None:
-    """ConfigError for a path that no system takes, and for a text that no manifest can hold."""
+    """Raises ConfigError for a path that no system takes, and for a text that no manifest can hold."""
     if name in ("model", "tokenizer", "data") and value:
         arguments.path(name, value, _KINDS[name][1])
     for text in [*value, *value.values()] if isinstance(value, Mapping) else [value]:
@@ -202,7 +205,7 @@ def _plugin(kind: Literal["optimizer", "target"], name: str, problems: list[Conf
     try:
         return plugins.get(kind, name)
     except MissingDependency:
-        raise  # no setting mends it
+        raise  # no setting helps
     except BespokeError as error:
         problems.append(ConfigError(error.subject, got=error.got, expected=error.expected, next_step=error.next_step))
         return None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who computes the steps of a run in a contract suite, as something that can be trained with and killed.
+"""Engines that compute a run in a contract suite: each trains it, and trains it in a process that is killed.
 
-Run as a module, it is the process that is killed: it trains until a step, and dies of SIGKILL within it.
+Run as a module, this is the process that is killed: it trains until a step and sends itself SIGKILL within it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Protocol, cast
 
 from bespoke.bundle.reader import open_bundle
 from bespoke.config import Settings
-from bespoke.contracts import CompilingTarget, EngineTarget, Target
+from bespoke.contracts import Target
 from bespoke.core import finding, library
 from bespoke.core.handle import Handle, Place, Request
 from bespoke.core.own_process import BUILT_IN, OwnProcess
@@ -34,22 +34,22 @@ from bespoke.testing.target_engine import TargetEngine
 __all__ = ["Runs", "runs_of"]
 
 Choice = tuple[Target, Settings] | None
-"""A target with its options; none: torch."""
+"""A target with its options. None: torch."""
 
 
 class Runs(Protocol):
-    """One run in one state folder: begun or continued."""
+    """An engine for one run in one state folder, which it starts or continues."""
 
     def train(self, bundle: Path, state: Path) -> list[float]:
-        """To its end; the losses of the steps that it took."""
+        """Trains to the end of the run. Returns the losses of the steps that it took."""
 
     def kill(self, bundle: Path, state: Path, after: int) -> str:
-        """In a process that is sent SIGKILL after so many steps; how it ended, where that was before."""
+        """Trains in a process that gets SIGKILL after `after` steps. Returns how the process ended if it ended before, else ""."""
 
 
 def runs_of(choice: Choice) -> Runs | None:
-    """None: nothing on this machine computes for this target. Artifacts, if it has them, open here."""
-    if choice is not None and isinstance(choice[0], CompilingTarget) and _is_of_the_core(choice[0].name):
+    """Returns the engine of a target whose artifacts open here, or None where nothing on this machine computes for it."""
+    if choice is not None and choice[0].compiles and _is_of_the_core(choice[0].name):
         return AsCore(choice[0].name)
     return None if _engine_of(choice) is None else InPython(choice)
 
@@ -59,31 +59,26 @@ def opened(bundle: Path, state: Path, **options: Any) -> Handle:
 
 
 def place_of(bundle: Path, state: Path) -> Place:
-    with open_bundle(bundle) as found:
-        return Place(bundle, state, found.manifest_sha256)
+    with open_bundle(bundle) as reader:
+        return Place(bundle, state, reader.manifest_sha256)
 
 
 def _is_of_the_core(name: str) -> bool:
-    there = finding.find().library
-    return there is not None and (name == BUILT_IN or any(there.parent.glob(f"libbespoke_engine_{name}.*")))
+    core = finding.find().library
+    return core is not None and (name == BUILT_IN or any(core.parent.glob(f"libbespoke_engine_{name}.*")))
 
 
 def _engine_of(choice: Choice) -> Callable[[], TorchEngine] | None:
     if choice is None:
         return TorchEngine
     target, options = choice
-    if isinstance(target, CompilingTarget):
-        compiling = target
-        return lambda: TargetEngine(compiling, options)
-    return (
-        cast("Callable[[], TorchEngine] | None", target.engine(options))
-        if isinstance(target, EngineTarget)
-        else TorchEngine
-    )
+    if target.compiles:
+        return lambda: TargetEngine(target, options)
+    return cast("Callable[[], TorchEngine] | None", target.engine(options))
 
 
-def _ended(status: int, said: bytes) -> str:
-    return "" if status == -signal.SIGKILL else f"status {status}: {said[-300:].decode(errors='replace').strip()}"
+def _ended(status: int, stderr: bytes) -> str:
+    return "" if status == -signal.SIGKILL else f"status {status}: {stderr[-300:].decode(errors='replace').strip()}"
 
 
 class InPython:
@@ -93,24 +88,24 @@ class InPython:
         self.choice = choice
 
     def train(self, bundle: Path, state: Path, on_progress: Callable[[Progress], None] | None = None) -> list[float]:
-        made = _engine_of(self.choice)
-        assert made is not None
-        engine = made()
+        make_engine = _engine_of(self.choice)
+        assert make_engine is not None
+        engine = make_engine()
         table = c.cast(c.pointer(engine.table), c.c_void_p)
         with limited(1), closing(opened(bundle, state, engine=table)) as core:  # one thread there and here
             return list(core.train(Request(), None, on_progress, None)["losses"])
 
     def kill(self, bundle: Path, state: Path, after: int) -> str:
-        with tempfile.TemporaryFile() as said:
+        with tempfile.TemporaryFile() as stderr:
             process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(bundle), str(state), str(after)],
                 stdin=subprocess.PIPE,
-                stderr=said,
+                stderr=stderr,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             )
             process.communicate(pickle.dumps(self.choice))
-            said.seek(0)
-            return _ended(process.returncode, said.read())
+            stderr.seek(0)
+            return _ended(process.returncode, stderr.read())
 
 
 class AsCore:

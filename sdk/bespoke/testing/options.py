@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both contracts ask of a plugin before it does anything: its attributes and its options."""
+"""Checks of a plugin's attributes and options, shared by both contract suites."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Literal
 
 from bespoke.config import Settings
-from bespoke.contracts import Optimizer, Target, problem_of
+from bespoke.contracts import Optimizer, Target
 from bespoke.errors import PluginError
+from bespoke.plugin_check import problem_of
 
 Fail = Callable[[str, str, str], PluginError]
 
@@ -16,7 +17,7 @@ Fail = Callable[[str, str, str], PluginError]
 def checked_options(
     plugin: Optimizer | Target, kind: Literal["optimizer", "target"], given: Settings | None, fail: Fail
 ) -> Settings:
-    """`given`, or the defaults, of a plugin that discovery takes; else `fail` makes the error from got, expected and next step."""
+    """Returns `given`, or the default options. Raises `fail(got, expected, next_step)` for a plugin that discovery refuses."""
     problem = problem_of(plugin, kind, given)
     if problem is not None:
         raise fail(*problem)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An engine of the core for the artifacts of any target that can open them here: whole plans run as on a device, with the artifacts
-that a device would get, where the target's own runtime may be an interpreter."""
+"""An engine of the core for the artifacts of any target that opens them on this machine.
+
+Whole plans run as on a device, with the artifacts that a device would get. The target's own runtime may be an interpreter."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from bespoke.config import Settings
-from bespoke.contracts import CompilingTarget
+from bespoke.contracts import Target
 from bespoke.core.engine_table import Artifact
 from bespoke.core.torch_engine import TorchEngine, wanted_specs
 from bespoke.errors import ConfigError
@@ -18,17 +19,17 @@ __all__ = ["TargetEngine"]
 
 
 class TargetEngine(TorchEngine):
-    """`table` goes into the options of a model that is opened, as that of every engine. Values lie in memory of the core."""
+    """Runs artifacts by the target's `open`. Values are in the core's memory. Open a model with its `table`, as with any engine."""
 
     runs_graphs = False
 
-    def __init__(self, target: CompilingTarget, options: Settings) -> None:
+    def __init__(self, target: Target, options: Settings) -> None:
         self.name = target.name
         self._target, self._options = target, options
         super().__init__()
 
     def open(self, artifact: Artifact) -> int:
-        """By the target's `open`, of the bytes that were held against the manifest's hash."""
+        """Opens an artifact from the bytes whose hash the core compared with the manifest."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "artifact"
             path.write_bytes(c.string_at(artifact.bytes, artifact.size))

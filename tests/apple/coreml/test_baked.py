@@ -14,7 +14,6 @@ import pytest
 
 from bespoke import plugins
 from bespoke.bundle.reader import open_bundle
-from bespoke.contracts import CompilingTarget
 from bespoke.core import finding
 from bespoke.errors import BundleError
 from bespoke.testing import check_target
@@ -44,7 +43,6 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_the_target_keeps_its_contract_with_weights_inside() -> None:
     target = plugins.get("target", "coreml")
-    assert isinstance(target, CompilingTarget)
     report = check_target(target, target.Options(weights="baked"), tolerance=1e-5)
     assert report.opened == report.lowered > 150
 

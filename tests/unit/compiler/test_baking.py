@@ -17,7 +17,7 @@ from bespoke.compiler.plan_request import training_request
 from bespoke.compiler.planner import Planner
 from bespoke.compiler.request import Method, TargetChoice
 from bespoke.config import Lora, Settings, Training
-from bespoke.contracts import Artifact, Baked
+from bespoke.contracts import Artifact, Baked, Target
 from bespoke.errors import PlanError
 from bespoke.format.tensors import write_arrays
 from bespoke.graph.trace import Graph, Tracer
@@ -182,7 +182,7 @@ def test_weights_that_are_known_only_at_run_time_are_refused(whole: Planned) -> 
         baked_keys([changed], tracer.graphs, tracer.graphs)
 
 
-class Squeezing:
+class Squeezing(Target):
     """A target whose compiler makes less of zeros."""
 
     name, costs, Options = "squeezing", TORCH_COSTS, Settings

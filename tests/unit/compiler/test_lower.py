@@ -10,19 +10,19 @@ import pytest
 import torch
 
 from bespoke.compiler.lower import lower
-from bespoke.contracts import TORCH_COSTS, Settings
+from bespoke.contracts import TORCH_COSTS, Baked, Settings, Target
 from bespoke.errors import Unsupported
 from bespoke.graph.trace import Graph, Tracer
 from bespoke.graph.tree import flatten
 from bespoke.graph.value import PlanValue
 
 
-class WithoutSine:
+class WithoutSine(Target):
     name = "without_sine"
     costs = TORCH_COSTS
     Options = Settings
 
-    def lower(self, graph: Graph, folder: Path, options: Any) -> Any:
+    def lower(self, graph: Graph, folder: Path, options: Any, baked: Baked | None = None) -> Any:
         raise Unsupported(
             f"graph '{graph.name}', operator aten.sin", got="sin", expected="no sin", next_step="Write it otherwise"
         )

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from bespoke import Budget, Lora, Personalizer, Training
 from bespoke.compiler.planner import Planned
 from bespoke.compiler.plans import ANSWERS, Key, Plans, Subject, context_length
+from bespoke.contracts import Target
 from bespoke.errors import ConfigError, PlanDoesNotFit, PlanError
 from bespoke.graph import trace
 from bespoke.graph.trace import Graph
@@ -33,6 +33,15 @@ Made = Callable[..., Plans]
 pytestmark = pytest.mark.xdist_group("plans")  # they share what was traced
 
 
+class Costly(Target):
+    """A target without artifacts whose runtime has the costs of a test."""
+
+    name = "costly"
+
+    def __init__(self, costs: Costs) -> None:
+        self.costs = costs
+
+
 @pytest.fixture
 def made(tmp_path: Path) -> Made:
     """Plans of a tiny model for a target of COSTS, which compiles nothing."""
@@ -45,7 +54,7 @@ def made(tmp_path: Path) -> Made:
         personalizer = Personalizer(
             tmp_path, methods, context=context, lora=Lora(rank=2), training=training, budget=Budget(memory_mb=memory_mb)
         )
-        target = replace(personalizer.request.targets[0], name="costly", plugin=SimpleNamespace(costs=costs))
+        target = replace(personalizer.request.targets[0], name="costly", plugin=Costly(costs))
         request = replace(personalizer.request, targets=(target,))
         return Plans(request, ModelSpec(read_config(tmp_path), request.lora))
 

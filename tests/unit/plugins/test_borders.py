@@ -62,7 +62,7 @@ for name in sorted(set(entries) - set(sys.argv[1:]), key=lambda name: kinds[name
     plugin = plugins.get(kinds[name], name)
     if kinds[name] == "optimizer":
         planned(plugin, plugin.Options(), Case.of("plain", 7, 2))
-    elif hasattr(plugin, "lower"):
+    elif plugin.compiles:
         graph = next(iter(shared_tracer().graphs.values()))
         with tempfile.TemporaryDirectory() as folder:
             assert plugin.lower(graph, Path(folder), plugin.Options()).path.is_file()
@@ -227,9 +227,10 @@ def imported(folder: Path) -> dict[str, set[str]]:
 
 # What else is imported, and where alone. A target opens its programs with the core that it was compiled for, or an interpreter.
 ENGINE = {"bespoke_plugins/targets/cuda/engine.py"}
+TORCH = {"bespoke_plugins/targets/torch.py"}
 EXCEPTIONS = {
     "bespoke.core.engine_table.Artifact": ENGINE,
-    "bespoke.core.torch_engine.TorchEngine": ENGINE,
+    "bespoke.core.torch_engine.TorchEngine": ENGINE | TORCH,
     "bespoke.core.torch_engine.memory_may_lack": ENGINE,
     "bespoke.core.torch_engine.view_of": ENGINE,
     "bespoke.core.library.load": {"bespoke_plugins/targets/executorch/run.py"},

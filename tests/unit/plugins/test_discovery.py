@@ -37,6 +37,7 @@ def register_optimizers(register):
 """
 PARTS = """
 from pydantic import Field
+from bespoke import contracts
 from bespoke.contracts import Costs, Settings, TORCH_COSTS, hookimpl
 
 class NothingToSet(Settings):
@@ -50,9 +51,9 @@ class Optimizer:
     def train_step(self, b, model, options):
         pass
 
-class Target:
+class Target(contracts.Target):
     name, costs, Options = 'part', TORCH_COSTS, NothingToSet
-    def lower(self, graph, folder, options):
+    def lower(self, graph, folder, options, baked=None):
         pass
     def open(self, path, options):
         pass
@@ -149,6 +150,12 @@ def test_discovery_takes_what_the_contract_suites_take(
     [
         ("name, costs, Options = 'part', TORCH_COSTS,", "name, Options = 'part',", "got no attribute costs"),
         ("def open(", "def opens(", "got one of lower and open"),
+        (
+            "(contracts.Target)",
+            "",
+            "got a Target; expected an instance of a class derived from bespoke.contracts.Target",
+        ),
+        ("TORCH_COSTS, NothingToSet", "TORCH_COSTS, NothingToSet; ready = None", "got ready = None; expected a method"),
     ],
 )
 def test_half_a_target_is_refused(

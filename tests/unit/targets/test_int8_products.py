@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bespoke import Personalizer, Training, plugins
-from bespoke.contracts import Baked, Settings, bakes
+from bespoke.contracts import Baked, Settings
 from bespoke.errors import ConfigError, Unsupported
 from bespoke.graph.trace import Graph
 from bespoke.model.quantize import dequantize, quantize
@@ -108,7 +108,7 @@ def test_a_graph_of_a_look_up_and_products_keeps_its_weights_as_operands(tmp_pat
         return linear_int4(x, parts[4], parts[5], None, OUT)
 
     graph = traced(mixed, given)
-    assert not bakes(target, target.Options(products="xnnpack_qb4w"), graph)
+    assert not target.bakes(target.Options(products="xnnpack_qb4w"), graph)
     (expected,) = graph.module(*given)
     for held, tolerance in ((0, 1e-5), (2, 2e-2)):
         names = {spec.name: array for spec, array in zip(graph.inputs[3 : 3 + held], first, strict=False)}
@@ -133,10 +133,10 @@ def test_graphs_with_products_hold_their_weights_and_look_ups_and_the_heads_loss
         "mlp_slice",
     }
     for name in ("embed", "head_chunk"):
-        assert not bakes(target, target.Options(products="xnnpack_qb4w"), graphs[name])
-        assert not bakes(target, target.Options(), graphs[name])
-    assert bakes(target, target.Options(products="xnnpack_qb4w"))
-    assert not bakes(target, target.Options())
+        assert not target.bakes(target.Options(products="xnnpack_qb4w"), graphs[name])
+        assert not target.bakes(target.Options(), graphs[name])
+    assert target.bakes(target.Options(products="xnnpack_qb4w"))
+    assert not target.bakes(target.Options())
 
 
 def refused(folder: Path, optimizers: Any, targets: Any = INT8) -> str:

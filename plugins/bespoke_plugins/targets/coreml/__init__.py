@@ -16,23 +16,27 @@ FP16_ROUNDING = 2e-3  # of a loss; seen with the interpreter, which rounds each 
 
 
 class CoreMLOptions(Settings):
-    """weights: how packed codes cross: "int32" (iOS 18) or "int8" (iOS 26), views of their bytes; or "baked" (iOS 18): constants of
-    many more specs, which shows what that costs.
-    precision: "fp32", or "fp16" for products of forward graphs (evaluation, answers, zeroth-order methods)."""
+    """Options of `coreml`.
+
+    Args:
+        weights: how packed codes reach a spec. "int32" (iOS 18) and "int8" (iOS 26) are views of their bytes. "baked" (iOS 18)
+            makes them constants of many more specs, which shows what that costs.
+        precision: "fp32", or "fp16" for products of forward graphs (evaluation, answers, zeroth-order methods).
+    """
 
     weights: Literal["int32", "int8", "baked"] = "int32"
     precision: Literal["fp32", "fp16"] = "fp32"
 
 
-class CoreML:
+class CoreML(Target):
     """ML programs of iOS 18 and later."""
 
     name = "coreml"
     Options = CoreMLOptions
-    # Of the core, which runs the plan and keeps its records as with any engine (measured on Linux, as ExecuTorch's), and of specs,
-    # whose bytes stay while they are open: about 10 kB each, some hundred in a bundle. Core ML makes results in memory of its own,
-    # from where they are copied. A call's temporaries, decoded weights above all, are read off each spec (`workspace_bytes`). What
-    # Core ML itself holds, and how fast it is, is known on its devices alone: proportions of speed are those of a processor.
+    # Memory of the core, which runs the plan and keeps its records as with any engine (measured on Linux, as ExecuTorch's), and of
+    # open specs: about 10 kB each, some hundred in a bundle. Core ML writes results into memory of its own, and they are copied.
+    # The temporaries of a call, mostly decoded weights, are estimated from each spec (`workspace_bytes`). Core ML's own memory and
+    # speed were never measured on a device: the proportions of speed are those of a processor.
     costs = Costs(constant_bytes=7_000_000, record_bytes=100, results_in_place=False)
 
     def bakes(self, options: CoreMLOptions, graph: Graph | None = None) -> bool:
@@ -51,18 +55,18 @@ class CoreML:
 
         half = half_nodes(graph) if options.precision == "fp16" else frozenset()
         lowering = Lowering(graph, options.weights, half, {} if baked is None else baked.operands)
-        made = compiled(lowering.program(), lowering.opset, lowering.inputs, lowering.outputs)
+        spec = compiled(lowering.program(), lowering.opset, lowering.inputs, lowering.outputs)
         path = folder / f"{graph.name}-{(graph if baked is None else baked).key[:16]}.mlmodel"
-        path.write_bytes(made.data)
-        return Artifact(path, made.workspace_bytes)
+        path.write_bytes(spec.data)
+        return Artifact(path, spec.workspace_bytes)
 
     def feature(self, tensor: TensorSpec, options: CoreMLOptions) -> Feature | None:
         from bespoke_plugins.targets.coreml.features import NUMPY, features_of
 
-        (found,) = features_of([tensor], "x", options.weights)
-        if found.view == "same" and found.shape == tensor.shape:
+        (feature,) = features_of([tensor], "x", options.weights)
+        if feature.view == "same" and feature.shape == tensor.shape:
             return None
-        return Feature(NUMPY[found.dtype].__name__, found.shape, found.view)
+        return Feature(NUMPY[feature.dtype].__name__, feature.shape, feature.view)
 
     def open(self, path: Path, options: CoreMLOptions) -> Callable[..., tuple[Any, ...]] | None:
         from bespoke_plugins.targets.coreml.run import open_spec

@@ -23,7 +23,7 @@ class CudaOptions(Settings):
     tf32: bool = False
 
 
-class Cuda:
+class Cuda(Target):
     """torch and Triton on a GPU."""
 
     name = "cuda"

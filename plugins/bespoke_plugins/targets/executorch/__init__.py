@@ -12,10 +12,10 @@ from pydantic import model_validator
 from bespoke.contracts import Artifact, Baked, Costs, Graph, Optimizer, Problem, Promise, Settings, Target, hookimpl
 from bespoke.ops import EMBEDDING_INT4
 
-FP16_ROUNDING = 2e-3  # of a loss; seen with stories260K in the NPU's emulator: 2e-4
-INT8_ROUNDING = 1e-2  # of a loss, and of a difference of two; seen with stories260K: 6e-3 each
-# By what a method promises, the least epsilon with which its estimates were seen to follow those in fp32. What is not named was
-# not measured. One-sided differences and curvatures are smaller than two-sided differences, and drown earlier.
+FP16_ROUNDING = 2e-3  # of a loss; measured with stories260K in the NPU's emulator: 2e-4
+INT8_ROUNDING = 1e-2  # of a loss, and of a difference of two; measured with stories260K: 6e-3 each
+# For each promise, the least epsilon with which a method's estimates followed those in fp32. Other promises were not measured.
+# One-sided differences and curvatures are smaller than two-sided differences, so rounding hides them earlier.
 INT8_EPSILONS: Mapping[Promise, float] = {  # docs/how_to/use_int8_products.md
     "two_sided_loss_difference": 1e-2,
     "normalized_loss_difference": 3e-2,
@@ -29,11 +29,16 @@ NPU_EPSILONS: Mapping[Promise, float] = {  # tests/qnn/test_emulated.py
 
 
 class ExecuTorchOptions(Settings):
-    """delegate: "xnnpack", the processor; or "qnn", Qualcomm's NPU: matrix products of forward graphs in fp16, with the weights in
-    their artifacts, for methods that train by forward passes alone. soc: of the phone, as ExecuTorch's QcomChipset names it.
-    products: with int4 weights on the processor: "int4", exact, by our own kernels; or "xnnpack_qb4w", faster, with activations
-    rounded to int8 and the weights in their artifacts, for methods that train by forward passes alone. weights: of the NPU's
-    programs, "fp16", or "int4" as in the bundle: smaller, and more for the NPU to do."""
+    """Options of `executorch`.
+
+    Args:
+        delegate: "xnnpack", the processor; or "qnn", Qualcomm's NPU. The NPU computes matrix products of forward graphs in fp16,
+            with the weights in its artifacts, for methods that train by forward passes alone.
+        soc: the phone's chip, as ExecuTorch's QcomChipset names it.
+        products: how the processor multiplies by int4 weights. "int4" is exact and uses our own kernels. "xnnpack_qb4w" is faster:
+            it rounds activations to int8 and has the weights in its artifacts, for methods that train by forward passes alone.
+        weights: the weights in the NPU's programs: "fp16", or "int4" as in the bundle, which is smaller and slower.
+    """
 
     delegate: Literal["xnnpack", "qnn"] = "xnnpack"
     soc: str = "SM8650"
@@ -49,12 +54,12 @@ class ExecuTorchOptions(Settings):
         return self
 
 
-class ExecuTorch:
+class ExecuTorch(Target):
     """ExecuTorch 1.5 with XNNPACK and our own int4 operators."""
 
     name = "executorch"
     Options = ExecuTorchOptions
-    # Whole process: code, libraries, the plan and the programs' own structures. To be measured on the core.
+    # The whole process: code, libraries, the plan and the programs' own structures. To be measured on the core.
     costs = Costs(constant_bytes=6_000_000, record_bytes=100, results_in_place=True)
 
     def bakes(self, options: ExecuTorchOptions, graph: Graph | None = None) -> bool:

@@ -9,11 +9,11 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from bespoke.contracts import Artifact, Costs, Graph, Settings, Target, hookimpl
+from bespoke.contracts import Artifact, Baked, Costs, Graph, Settings, Target, hookimpl
 
 
 class MlxOptions(Settings):
-    """`mlx_version` is no choice: it stands here so that it stands in the manifest."""
+    """Options of `mlx`. `mlx_version` has one value; it is an option so that the manifest names it."""
 
     int4: Literal["decode", "fused"] = Field(
         default="decode", description="decode: weights in float32, then a product; fused: MLX's quantized_matmul"
@@ -36,7 +36,7 @@ class MlxOptions(Settings):
         return self
 
 
-class Mlx:
+class Mlx(Target):
     """MLX 0.31.1."""
 
     name = "mlx"
@@ -44,7 +44,7 @@ class Mlx:
     # Whole process of the core with the engine, measured on Linux: a tiny model, and two blocks of Qwen2.5-0.5B's dimensions.
     costs = Costs(constant_bytes=6_500_000, record_bytes=100, results_in_place=False)
 
-    def lower(self, graph: Graph, folder: Path, options: MlxOptions) -> Artifact:
+    def lower(self, graph: Graph, folder: Path, options: MlxOptions, baked: Baked | None = None) -> Artifact:
         from bespoke_plugins.targets.mlx.vendor import load_mlx
 
         load_mlx()

@@ -51,7 +51,7 @@ class ListingOptions(Settings):
     """There is nothing to set."""
 
 
-class Listing:
+class Listing(Target):
     """Text as an artifact."""
 
     name = "listing"
