@@ -14,8 +14,7 @@ import numpy as np
 import torch
 
 from bespoke.config import Training
-from bespoke.golden.document import Known, MethodGolden
-from bespoke.golden.promises import Stepped
+from bespoke.golden.document import GradientSource, Known, MethodGolden
 from bespoke.golden.reference import Lane
 from bespoke.methods.update import FirstOrderOptions
 from bespoke.ops.dtypes import Tensors
@@ -44,14 +43,19 @@ class FirstOrder:
     """SGD or AdamW with clipping on exact gradients, or one step of a rule that is not known."""
 
     def __init__(
-        self, known: Stepped, training: Training, trained: Sequence[str], start: Mapping[str, np.ndarray]
+        self,
+        rule: FirstOrderOptions | None,
+        gradient: GradientSource | None,
+        training: Training,
+        trained: Sequence[str],
+        start: Mapping[str, np.ndarray],
     ) -> None:
-        self.rule = known.rule
-        self.gradient = known.gradient
+        self.rule = rule
+        self.gradient = gradient
         self.training = training
         self.trained = list(trained)
         self.start = start
-        self.rates = rates(training, 1 if known.rule is None else STEPS)
+        self.rates = rates(training, 1 if rule is None else STEPS)
         self.losses: list[Known] = []
         self.moved: list[list[Known]] = []
         self._now: Tensors = {}

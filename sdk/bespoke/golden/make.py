@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Golden vectors: what the plans of a bundle must compute on any device, computed here by other code.
 
-What a method does is known from what it promises and from what its plans show (`promises`). The reference is `reference`; update
+What a method does is known from its promise and its options (`promises`). The reference is `reference`; update
 rules are torch.optim's. Every tolerance is ten times what fp32 differs from float64 in the reference itself, and at least a floor
 (docs/explanation/golden_vectors.md). Of a method that promises nothing, the model's loss and answers at the golden adapter are
 known, and the loss of its first step, from running it here (`first_step`).
@@ -36,7 +36,14 @@ from bespoke.golden.document import (
 )
 from bespoke.golden.first_order import FirstOrder
 from bespoke.golden.first_step import first_step
-from bespoke.golden.promises import GoldenMethod, check_promise, promised_numbers, stepped, trained_pieces
+from bespoke.golden.promises import (
+    GoldenMethod,
+    check_promise,
+    gradient_source,
+    promised_numbers,
+    trained_pieces,
+    update_rule,
+)
 from bespoke.golden.reference import Lane, Reference
 from bespoke.golden.texts import golden_texts
 from bespoke.golden.weights import BundleWeights
@@ -225,7 +232,8 @@ def _run(m: GoldenMethod, model: ModelSpec, start: Mapping[str, np.ndarray], rou
     check_promise(m)
     trained = trained_pieces(m, start)
     if m.promises == "exact_gradients":
-        return FirstOrder(stepped(m, model, trained), m.training, trained, start)
+        rule = update_rule(m) if trained else None
+        return FirstOrder(rule, gradient_source(m, trained), m.training, trained, start)
     if m.promises is None:
         return None
     kind = PROMISED_OPTIONS[m.promises]

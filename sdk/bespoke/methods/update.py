@@ -24,7 +24,11 @@ Tree = dict[str, Value]
 
 
 class FirstOrderOptions(Settings):
-    """Options of methods that yield gradients."""
+    """Options of methods that give gradients to `update`.
+
+    A method with these options, or with more, that promises `exact_gradients` states this rule: it steps as `update` does. Golden
+    vectors and the contract suite hold it to that. A method with a rule of its own derives its options from `Settings`.
+    """
 
     update: Literal["sgd", "adamw"] = "adamw"
     beta1: float = Field(default=0.9, ge=0, lt=1)

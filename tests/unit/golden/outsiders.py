@@ -165,6 +165,10 @@ class HalfClipped(Exact):
         from bespoke.methods.update import clip_factor, sgd, square_sum
 
         pieces = [(p, g) for p, g, _ in summed_gradients(b, gradients)]
+        if b.training.clip_norm is None:
+            for p, g in pieces:
+                b.store(p, b.call(sgd, p, g, b.scalar("learning_rate"), {}))
+            return
         squares = b.zeros(())
         for p, g in pieces:
             if p.name.endswith("lora_B"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Golden vectors follow what a method promises, and hold of its step what its plan shows."""
+"""Golden vectors follow what a method promises and states, and the contract suite holds it to both."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import pytest
 from bespoke import plugins
 from bespoke.bundle.reader import open_bundle
 from bespoke.config import Settings
-from bespoke.errors import PluginError
-from bespoke.golden.promises import GoldenMethod, Stepped, check_promise, stepped, trained_pieces
+from bespoke.errors import BespokeError, PluginError
+from bespoke.golden.document import GradientSource
+from bespoke.golden.promises import GoldenMethod, check_promise, gradient_source, trained_pieces, update_rule
 from bespoke.golden.prover import verify_bundle
 from bespoke.methods import CurvatureOptions, FirstOrderOptions, ZerothOrderOptions
 from bespoke.testing.rig import Case, planned
+from bespoke.testing.update_rule import check_update_rule
 from tests.support.bundles import made_once
 from tests.support.checks import few_rows_of
 from tests.unit.golden import outsiders
@@ -26,7 +28,7 @@ SGD, ADAMW = FirstOrderOptions(update="sgd"), FirstOrderOptions(beta1=0.8)
 CLIPPED = {"accumulation": 2, "clip_norm": 0.5}
 
 
-# ---- what plans show -----------------------------------------------------------------------------------------------------
+# ---- what methods state ------------------------------------------------------------------------------------------------
 
 
 def method(plugin: Any, options: Settings, **training: Any) -> tuple[GoldenMethod, Case]:
@@ -34,10 +36,11 @@ def method(plugin: Any, options: Settings, **training: Any) -> tuple[GoldenMetho
     return GoldenMethod(plugin.name, plugin.promises, options, case.training, [planned(plugin, options, case)]), case
 
 
-def shown(plugin: Any, options: Settings, **training: Any) -> Stepped:
+def stated(plugin: Any, options: Settings, **training: Any) -> tuple[FirstOrderOptions | None, GradientSource | None]:
     m, case = method(plugin, options, **training)
     pieces = [f"{group}.{name}" for group in case.model.blocks for name in case.model.adapter_shapes(group)]
-    return stepped(m, case.model, trained_pieces(m, pieces))
+    check_promise(m)
+    return update_rule(m), gradient_source(m, trained_pieces(m, pieces))
 
 
 @pytest.mark.parametrize(
@@ -53,15 +56,15 @@ def shown(plugin: Any, options: Settings, **training: Any) -> Stepped:
     ),
     ids=lambda value: getattr(value, "name", ""),
 )
-def test_the_rules_of_the_library_are_known_also_with_further_options(plugin: Any, options: type[Any]) -> None:
-    found = [
-        shown(plugin, options(update="sgd")),
-        shown(plugin, options(beta1=0.8)),
-        shown(plugin, options(update="sgd"), **CLIPPED),
-        shown(plugin, options(beta1=0.8), accumulation=2),
+def test_options_of_the_library_state_its_rule_also_with_further_options(plugin: Any, options: type[Any]) -> None:
+    statements = [
+        stated(plugin, options(update="sgd")),
+        stated(plugin, options(beta1=0.8)),
+        stated(plugin, options(update="sgd"), **CLIPPED),
+        stated(plugin, options(beta1=0.8), accumulation=2),
     ]
-    assert [one.rule for one in found] == [SGD, ADAMW, SGD, ADAMW]
-    kinds = [one.gradient and (one.gradient.kind, one.gradient.suffix) for one in found]
+    assert [rule for rule, _ in statements] == [SGD, ADAMW, SGD, ADAMW]
+    kinds = [gradient and (gradient.kind, gradient.suffix) for _, gradient in statements]
     assert kinds == [("difference", ""), ("moment", ".m"), ("accumulator", ".gradient"), ("accumulator", ".gradient")]
 
 
@@ -71,27 +74,31 @@ def test_only_the_pieces_that_a_plan_stores_are_trained() -> None:
     assert trained_pieces(m, pieces) == [name for name in pieces if name.endswith("lora_B")]
 
 
+@pytest.mark.parametrize("training", [{}, CLIPPED], ids=["alone", "clipped"])
+def test_a_rule_of_its_own_leaves_gradients_only_where_they_are_summed(training: Any) -> None:
+    rule, gradient = stated(outsiders.HeavyBall(), outsiders.HeavyBall.Options(), **training)
+    assert rule is None
+    assert (gradient is not None) == bool(training)
+
+
 @pytest.mark.parametrize(
-    ("plugin", "options", "training"),
+    ("plugin", "options", "words"),
     [
-        (outsiders.HeavyBall(), outsiders.HeavyBall.Options(), {}),
-        (outsiders.Misnamed(), SGD, {}),
-        (outsiders.OtherRule(), SGD, {}),
-        (outsiders.OtherRule(), FirstOrderOptions(), {}),
-        (outsiders.OtherScalar(), SGD, {}),
-        (outsiders.Mixed(), SGD, {}),
-        (outsiders.HeavyBall(), outsiders.HeavyBall.Options(), CLIPPED),
-        (outsiders.Misnamed(), SGD, {"accumulation": 2}),
-        (outsiders.HalfClipped(), SGD, CLIPPED),
+        (outsiders.Misnamed(), SGD, "step 1 of '.*' off by 1 of its length"),
+        (outsiders.OtherRule(), SGD, "step 1 of '.*' off by"),
+        (outsiders.OtherRule(), FirstOrderOptions(), "without the state 'block_00.down_proj.lora_A.m'"),
+        (outsiders.OtherScalar(), SGD, "no value for the scalar 'epsilon'"),
+        (outsiders.Mixed(), SGD, "step 1 of '.*lora_B' off by 1 of its length"),
+        (outsiders.HalfClipped(), SGD, "step 1 of '.*' off by .*accumulation 2"),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
-def test_a_rule_of_its_own_leaves_gradients_only_where_they_are_summed(
-    plugin: Any, options: Any, training: Any
-) -> None:
-    found = shown(plugin, options, **training)
-    assert found.rule is None
-    assert (found.gradient is not None) == bool(training)
+def test_a_method_that_takes_another_step_than_it_states_is_found_out(plugin: Any, options: Any, words: str) -> None:
+    def fail(got: str, expected: str, next_step: str) -> PluginError:
+        return PluginError(f"optimizer '{plugin.name}'", got=got, expected=expected, next_step=next_step)
+
+    with pytest.raises(BespokeError, match=words):
+        check_update_rule(plugin, options, fail)
 
 
 @pytest.mark.parametrize("own", [outsiders.Exact(), outsiders.HeavyBall()], ids=lambda plugin: plugin.name)
