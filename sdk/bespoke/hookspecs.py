@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks only discover: each is called once, when its plugin is asked for. Typed contracts (`bespoke.contracts`) do the work."""
+"""Hooks of plugins. They only discover: each is called once, when its plugin is needed. `bespoke.contracts` does the work."""
 
 from __future__ import annotations
 

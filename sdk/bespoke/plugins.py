@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds plugins by name. An entry point of group "bespoke" is named after the plugin it provides, so that asking for one name
-imports one module, and a broken plugin hurts only itself. A module may register more: for a name that no entry point has, all are
-imported."""
+"""Finds plugins by name. An entry point of group "bespoke" is named after the plugin it provides.
+
+Asking for one name therefore imports one module, and a broken plugin hurts only itself. A module may register more plugins. For a
+name that no entry point has, all modules are imported."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ OURS = "bespoke-sdk"
 
 @dataclass(frozen=True)
 class Installed:
-    """One entry point and what came of importing it."""
+    """One entry point, with what it provides or why it does not import."""
 
     name: str
     package: str
@@ -42,7 +43,7 @@ def get(kind: Literal["target"], name: str) -> Target: ...
 @overload
 def get(kind: Kind, name: str) -> Any: ...
 def get(kind: Kind, name: str) -> Any:
-    """The plugin of this kind and name; where an entry point has that name, nothing else is imported."""
+    """Returns the plugin of this kind and name. Where an entry point has that name, nothing else is imported."""
     entries = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
     named = [entry for entry in entries if entry.name == name]
     if named:
@@ -51,17 +52,17 @@ def get(kind: Kind, name: str) -> Any:
             if plugin.name == name:
                 return plugin
     names: dict[str, list[EntryPoint]] = {}
-    found = None
+    match = None
     for entry in entries:
         try:
             for plugin in _load(entry, kind):
                 names.setdefault(plugin.name, []).append(entry)
-                found = plugin if plugin.name == name else found
+                match = plugin if plugin.name == name else match
         except PluginError:
-            continue  # it hurts itself alone; `bespoke plugins` tells
-    if found is not None:
+            continue  # it hurts itself alone; `bespoke plugins` reports it
+    if match is not None:
         _refuse_two(kind, name, names[name])
-        return found
+        return match
     near = difflib.get_close_matches(name, names, 1)
     raise PluginError(
         f"{kind} '{name}'",
@@ -83,8 +84,8 @@ def _refuse_two(kind: Kind, name: str, entries: list[EntryPoint]) -> None:
 
 
 def installed() -> list[Installed]:
-    """Every entry point, imported one by one; a problem of one is reported with it."""
-    found = []
+    """Every entry point, imported one by one, each with its own problem."""
+    entries = []
     for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name):
         package, version = (entry.dist.name, entry.dist.version) if entry.dist else ("?", "?")
         provides: list[str] = []
@@ -94,40 +95,40 @@ def installed() -> list[Installed]:
                 provides += [f"{kind} {plugin.name}" for plugin in _load(entry, kind)]
         except (PluginError, MissingDependency) as error:
             problem = str(error)
-        found.append(Installed(entry.name, package, version, entry.value, tuple(provides), problem))
-    return found
+        entries.append(Installed(entry.name, package, version, entry.value, tuple(provides), problem))
+    return entries
 
 
 def commands() -> list[Any]:
-    """Click commands of plugins whose entry point is named `command-...`; others are not imported for this."""
-    found = []
+    """Click commands of plugins whose entry point is named `command-...`. Other plugins are not imported."""
+    provided = []
     for entry in entry_points(group=GROUP):
         if entry.name.startswith("command-"):
             try:
-                found += _load(entry, "command")
+                provided += _load(entry, "command")
             except (PluginError, MissingDependency):
-                continue  # `bespoke plugins` tells; the command line must start
-    return found
+                continue  # `bespoke plugins` reports it; the command line must start
+    return provided
 
 
 def _load(entry: EntryPoint, kind: Kind) -> list[Any]:
     manager = pluggy.PluginManager(GROUP)
     manager.add_hookspecs(hookspecs)
-    found: list[Any] = []
+    registered: list[Any] = []
     package = entry.dist.name if entry.dist else entry.name
     try:
         manager.register(entry.load(), entry.name)
         manager.check_pending()
-        getattr(manager.hook, f"register_{kind}s")(register=found.append)
+        getattr(manager.hook, f"register_{kind}s")(register=registered.append)
     except ModuleNotFoundError as error:
         if entry.dist is None or entry.dist.name != OURS or error.name not in EXTRAS:
             raise _broken(entry, package, error) from error
         raise MissingDependency.of(f"{kind} '{entry.name}'", error.name, EXTRAS[error.name]) from None
     except (Exception, SystemExit) as error:  # a module that leaves the program must not take the command line with it
         raise _broken(entry, package, error) from error
-    for plugin in found:
+    for plugin in registered:
         _check(plugin, kind, package)
-    return found
+    return registered
 
 
 def _broken(entry: EntryPoint, package: str, error: BaseException) -> PluginError:
@@ -140,7 +141,7 @@ def _broken(entry: EntryPoint, package: str, error: BaseException) -> PluginErro
 
 
 def _check(plugin: Any, kind: Kind, package: str) -> None:
-    """All that the contract suite finds without running the plugin."""
+    """Raises PluginError for what the contract suite rejects without running the plugin."""
     if kind == "command":
         named = isinstance(getattr(plugin, "name", None), str)
         problem = (

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a target that bakes weights must compile: each graph once for every set of quantized weights that plans call it with.
+"""Keys of baked artifacts: a target that bakes weights compiles each graph once for every set of quantized weights of its calls.
 
 Two calls share an artifact if they give the same rows of the same weights to the same graph, with the same column_start. Codes,
-scales and column_start become part of it; all else (activations, adapter, norms, the vocabulary's first row) stays an operand.
+scales and column_start become part of it. All else (activations, adapter, norms, the vocabulary's first row) stays an operand.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OPERATORS: Mapping[str, tuple[int, int, int | None, int | None]] = {
 
 @dataclass(frozen=True)
 class QuantizedOperands:
-    """Positions of a graph's operands that an artifact may be made of. `columns`: how many of a weight are used; None: all."""
+    """Positions of a graph's operands that an artifact may contain. `columns`: how many columns of a weight are used; None: all."""
 
     weight: int  # codes or scales
     column_start: int | None
@@ -48,7 +48,7 @@ class QuantizedOperands:
 
 @dataclass(frozen=True)
 class BakedKey:
-    """What one artifact is made for: none of `records`: it serves every call of the graph."""
+    """Identifies one artifact: a graph and the weights in it. Without `records` it serves every call of the graph."""
 
     graph: Graph
     records: tuple[BakedRecord, ...]
@@ -56,24 +56,24 @@ class BakedKey:
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """Names of what the artifact still takes, in order."""
-        gone = {*(record.operand for record in self.records), *(name for name, _ in self.numbers)}
-        return tuple(spec.name for spec in self.graph.inputs if spec.name not in gone)
+        """Names of the operands that the artifact still takes, in order."""
+        baked = {*(record.operand for record in self.records), *(name for name, _ in self.numbers)}
+        return tuple(spec.name for spec in self.graph.inputs if spec.name not in baked)
 
     def baked(self, weights: Mapping[str, Path]) -> Baked:
-        """With the tensors: rows that are used, of all columns, as the bundle's files (by group) have them."""
+        """Returns the key with its tensors: the rows that are used, with all columns, from the bundle's files (by group)."""
         arrays: dict[str, np.ndarray] = {}
         for record in self.records:
             group, _, tensor = record.weight.partition(".")
             whole = map_tensors(weights[group])[tensor]
             arrays[record.operand] = whole if record.rows is None else whole[record.rows[0] : record.rows[1]]
         arrays |= {name: np.array(number, np.int64) for name, number in self.numbers}
-        said = [self.graph.key, [record.model_dump(mode="json") for record in self.records], self.numbers]
-        return Baked(hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest(), arrays)
+        identity = [self.graph.key, [record.model_dump(mode="json") for record in self.records], self.numbers]
+        return Baked(hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest(), arrays)
 
 
 def random_weights(baked: Baked) -> Baked:
-    """As large as these, under the same key: for the size of what a compiler makes of weights that were not read."""
+    """Returns random weights of the same size and key, for the size of an artifact whose weights were not read."""
     random, drawn = np.random.default_rng(0), dict(baked.operands)
     for name, array in baked.operands.items():
         if array.dtype == np.uint8:  # codes
@@ -84,12 +84,11 @@ def random_weights(baked: Baked) -> Baked:
 
 
 def quantized_operands(graph: Graph) -> list[QuantizedOperands]:
-    """Codes and scales that come as operands of a graph and are used, in the order of the operands, each once for each way it is
-    cut."""
+    """Codes and scales that a graph takes as operands and uses, in the order of the operands, each once for each way it is cut."""
     position = {
         node: number for number, node in enumerate(n for n in graph.module.graph.nodes if n.op == "placeholder")
     }
-    found: dict[QuantizedOperands, None] = {}
+    operands: dict[QuantizedOperands, None] = {}
     for node in graph.module.graph.nodes:
         if node.op != "call_function" or node.target is operator.getitem or str(node.target) not in _OPERATORS:
             continue
@@ -103,51 +102,51 @@ def quantized_operands(graph: Graph) -> list[QuantizedOperands]:
                     expected="operands",
                     next_step="Give codes and scales to the function as they are",
                 )
-            found[
+            operands[
                 QuantizedOperands(
                     position[node.args[place]],
                     None if cut is None else position[cut],
                     None if columns is None or cut is None else node.args[columns],
                 )
             ] = None
-    return sorted(found, key=lambda one: one.weight)
+    return sorted(operands, key=lambda operand: operand.weight)
 
 
 def baked_keys(plans: Iterable[Plan], graphs: Mapping[str, Graph], baking: Collection[str]) -> list[BakedKey]:
-    """Of all calls, each once, in the order in which plans come to them. `baking`: keys of the graphs that weights are part of."""
-    found: dict[BakedKey, None] = {}
+    """Keys of all calls, each once, in the order of the plans. `baking`: keys of the graphs whose artifacts contain weights."""
+    keys: dict[BakedKey, None] = {}
     operands = {key: quantized_operands(graph) if key in baking else [] for key, graph in graphs.items()}
     for plan in plans:
         for code in plan.sections.values():
             for call in code:
                 if isinstance(call, Call):
                     key = plan.graphs[call.graph].key
-                    found[_key(plan, call, graphs[key], operands[key])] = None
-    return list(found)
+                    keys[_key(plan, call, graphs[key], operands[key])] = None
+    return list(keys)
 
 
 def _key(plan: Plan, call: Call, graph: Graph, quantized: list[QuantizedOperands]) -> BakedKey:
     records, numbers = [], {}
-    for one in quantized:
-        value, *cut = call.operands[one.weight]
+    for operand in quantized:
+        value, *cut = call.operands[operand.weight]
         place = plan.values[value].place
-        start = None if one.column_start is None else plan.values[call.operands[one.column_start][0]].place
+        start = None if operand.column_start is None else plan.values[call.operands[operand.column_start][0]].place
         if not isinstance(place, Named) or len(cut) > 2 or not isinstance(start, Number | None):
             raise PlanError(
                 f"Graph '{graph.name}'",
-                got=f"an operand '{graph.inputs[one.weight].name}' that is known only at run time",
+                got=f"an operand '{graph.inputs[operand.weight].name}' that is known only at run time",
                 expected="rows and columns of a weight that the plan names, for a target that bakes weights",
                 next_step="Choose a target that takes weights as operands",
             )
         number = None if start is None else start.number
-        if number is not None and one.column_start is not None:
-            numbers[graph.inputs[one.column_start].name] = number
+        if number is not None and operand.column_start is not None:
+            numbers[graph.inputs[operand.column_start].name] = number
         records.append(
             BakedRecord(
-                operand=graph.inputs[one.weight].name,
+                operand=graph.inputs[operand.weight].name,
                 weight=place.name,
                 rows=(cut[0], cut[0] + cut[1]) if cut else None,
-                columns=None if number is None or one.columns is None else (number, number + one.columns),
+                columns=None if number is None or operand.columns is None else (number, number + operand.columns),
                 column_start=number,
             )
         )

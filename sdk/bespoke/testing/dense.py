@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loss of a tiny model written the long way, in float64 and with autograd: the oracle of exact methods.
+"""The oracle of exact methods: the loss of a tiny model, computed in float64 with autograd.
 
-It shares no code with the graphs: dense weights, whole attention matrices, the whole [B, T, V] of logits.
+It shares no code with the graphs. Weights are dense, and attention matrices and the logits [B, T, V] are whole.
 
 Dimensions: B sequences, T tokens, D hidden, H and K query and key-value heads, d head width, V vocabulary.
 """
@@ -25,8 +25,8 @@ def loss_and_gradients(
     leaves = {name: torch.from_numpy(piece).double().requires_grad_() for name, piece in adapter.items()}
     with torch.enable_grad():
         loss = _Dense(model, weights, leaves).loss(batch)
-        found = torch.autograd.grad(loss, list(leaves.values()))
-    return float(loss.detach()), {name: g.numpy() for name, g in zip(leaves, found, strict=True)}
+        gradients = torch.autograd.grad(loss, list(leaves.values()))
+    return float(loss.detach()), {name: g.numpy() for name, g in zip(leaves, gradients, strict=True)}
 
 
 class _Dense:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two steps of a method that promises estimates, by the dense model in float64: what it records, and where it goes with that."""
+"""Checks two steps of a method that promises estimates against the dense model in float64: recorded numbers and moves."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from bespoke.testing.options import Fail
 from bespoke.testing.rig import SEED, Case, Rig
 from bespoke.testing.tiny import tiny_adapter, tiny_weights
 
-LOSS_NOISE = 2e-6  # relative; what a loss in fp32 may be off: a difference divides it by epsilon
-STEP = 1e-4  # relative; of how far a piece moves, as fp32 computes it
+LOSS_NOISE = 2e-6  # relative error of a loss in fp32; a difference divides it by epsilon
+STEP = 1e-4  # relative error of how far a piece moves in fp32
 LEARNING_RATE = 1e-2
-STEPS = 2  # the second with whatever state the first left
+STEPS = 2  # the second with the state of the first
 
 Arrays = dict[str, np.ndarray]
-Loss = Callable[[float, Arrays], float]  # at so many times a direction from here
-Numbers = list[tuple[float, float]]  # each with by how much it may be off
+Loss = Callable[[float, Arrays], float]  # at a multiple of a direction from the adapter
+Numbers = list[tuple[float, float]]  # each with its tolerance
 
 
 def check_estimates(optimizer: Optimizer, options: Settings, case: Case, plan: Plan, fail: Fail) -> None:
-    """Holds what is recorded, and the steps that are taken with it, to the options of `bespoke.methods` that are promised."""
+    """Raises `fail(...)` for recorded numbers or steps that differ from what the promised options of `bespoke.methods` say."""
     check_promise(GoldenMethod(optimizer.name, optimizer.promises, options, case.training, [plan]))
     here, trained = tiny_adapter(case.model_name), stored_pieces(plan)
     rig = Rig(case, plan, optimizer, options)
@@ -92,25 +92,27 @@ def _noise(case: Case, options: Any, step: int, query: int) -> Arrays:
 
 
 def _numbers(options: Any, loss: Loss, z: list[Arrays], h: Arrays) -> Numbers:
-    """What is to be recorded."""
+    """The numbers that the method must record."""
     eps = options.epsilon
     if isinstance(options, ZerothOrderOptions):
-        sides = [(loss(eps, along), loss(-eps, along)) for along in z]
-        return [((plus - minus) / (2 * eps), LOSS_NOISE * max(1.0, plus) / eps) for plus, minus in sides]
+        pairs = [(loss(eps, along), loss(-eps, along)) for along in z]
+        return [((plus - minus) / (2 * eps), LOSS_NOISE * max(1.0, plus) / eps) for plus, minus in pairs]
     nowhere = {name: np.zeros_like(array) for name, array in z[0].items()}
     at = loss(0.0, nowhere)
     off = LOSS_NOISE * max(1.0, at)
     if isinstance(options, NormalizedOptions):
         losses = np.array([loss(eps, along) for along in z])
         sigma = max(float(losses.std(ddof=1)), options.loss_rounding * max(1.0, at))
-        return [((one - at) / (eps * sigma), 2 * off / (eps * sigma) * (1 + abs(one - at) / sigma)) for one in losses]
+        return [
+            ((there - at) / (eps * sigma), 2 * off / (eps * sigma) * (1 + abs(there - at) / sigma)) for there in losses
+        ]
     scaled = {name: array / np.sqrt(h.get(name, 1.0)) for name, array in z[0].items()}
     plus, minus = loss(eps, scaled), loss(-eps, scaled)
     return [((plus - minus) / (2 * eps), off / eps), (abs(plus + minus - 2 * at) / (2 * eps**2), 2 * off / eps**2)]
 
 
 def _way(options: Any, name: str, recorded: list[float], z: list[Arrays], h: Arrays) -> np.ndarray:
-    """The step of a piece for a rate of -1, with the numbers that were recorded; h becomes the new one."""
+    """The step of a piece for a rate of -1, with the recorded numbers. Updates h."""
     if isinstance(options, CurvatureOptions):
         g, c, w = recorded[0], recorded[1], options.smoothing
         h[name] = np.maximum((1 - w) * h[name] + w * c * h[name] * z[0][name] ** 2, LEAST_CURVATURE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tiny model as a folder, and a bundle of it, for what only a whole bundle shows."""
+"""Writes the tiny model as a folder and builds a bundle of it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def build_tiny(
     training: Training,
     target: tuple[Target, Settings] | None = None,
 ) -> Path:
-    """A bundle in `folder` of one method, which need not be installed, for `target`, by default torch."""
+    """Builds a bundle in `folder` for one method, which need not be installed. The default `target` is torch."""
     if target is None:
         torch = get("target", "torch")
         target = torch, torch.Options()
@@ -57,7 +57,7 @@ def build_tiny(
 
 
 def write_tiny_folder(folder: Path) -> Path:
-    """As transformers writes a model, without a tokenizer; of one block, as runs take hundreds of steps."""
+    """Writes a model without a tokenizer, as transformers writes it. It has one block, because runs take hundreds of steps."""
     config = tiny_models()[NAME].config.model_copy(update={"num_layers": 1, "sliding_layers": (False,)})
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A method planned for a tiny model and run by the torch runtime's interpreter, without a bundle.
+"""Plans a method for a tiny model and runs it in the torch runtime's interpreter, without a bundle.
 
-Everything between the plugin and the interpreter is what a build does: tracing, builder, passes, verification, arena.
+All between the plugin and the interpreter is what a build does: tracing, builder, passes, verification, arena.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class Case:
 def planned(
     optimizer: Optimizer, options: Settings, case: Case, *, fastest: bool = False, tracer: Tracer | None = None
 ) -> Plan:
-    """The verified plan: of the least memory, or with everything that `b.choose` leaves open at its fastest.
+    """Returns the verified plan of least memory, or the fastest of what `b.choose` leaves open.
 
-    What the plugin raises itself is a PluginError, unless it is one of the SDK's errors already.
+    An error of the plugin's own becomes a PluginError, unless it is one of the SDK's errors.
     """
     tracer = tracer or shared_tracer()
     method = Method(optimizer.name, optimizer, options, case.training)

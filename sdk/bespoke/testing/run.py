@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run as a device has it: a bundle, 250 steps by the device core, a slot, kill -9 behind it, and on to an accepted adapter.
+"""Checks a run as a device takes it: a bundle, 250 steps by the device core, a slot, kill -9 behind it, an accepted adapter.
 
-What a step computes, the suites check on plans alone. A run has more to keep: everything that the plan calls state goes to a file,
-one process ends there, and another goes on where it stood. The run that was killed must end with the bits of one that was not, its
-adapter is accepted, and rolled back.
+The suites check on plans alone what a step computes. A run must also keep the plan's state. The state goes to a file, the process
+ends, and another process continues. The killed run must end with the bits of a run that nobody killed. Its adapter is accepted, and
+then rolled back.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def check_run(
     learning_rate: float = 1e-2,
     target: tuple[Target, Settings] | None = None,
 ) -> int:
-    """Steps of the run that was checked: 0 where nothing here computes for `target`, by default torch."""
+    """Returns the steps of the checked run, or 0 where nothing here computes for `target`. The default target is torch."""
     runs = runs_of(target)
     if runs is None:
         return 0
@@ -101,7 +101,7 @@ class _Run:
         return state
 
     def _slot(self, state: Path) -> None:
-        """What the newest slot holds is what the plan calls state, in its shapes."""
+        """The newest slot holds what the plan calls state, in the same shapes."""
         slots = sorted(state.glob("slot_*.safetensors"))
         if not slots:
             raise self.fail(

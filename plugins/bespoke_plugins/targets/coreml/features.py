@@ -57,9 +57,13 @@ class Feature:
     def described(cls, name: str, shape: tuple[int, ...], dtype: str, description: str) -> Feature:
         """A feature of a spec that was read. Raises DataError for one that says nothing of the tensor that it is."""
         try:
-            said = json.loads(description)
+            meaning = json.loads(description)
             return cls(
-                name, TensorSpec(said["tensor"], tuple(said["shape"]), said["dtype"]), shape, dtype, said["view"]
+                name,
+                TensorSpec(meaning["tensor"], tuple(meaning["shape"]), meaning["dtype"]),
+                shape,
+                dtype,
+                meaning["view"],
             )
         except (ValueError, KeyError, TypeError):
             raise DataError(

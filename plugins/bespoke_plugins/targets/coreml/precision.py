@@ -61,12 +61,12 @@ def half_nodes(graph: Graph) -> frozenset[torch.fx.Node]:
 
 def _norms(nodes: list[torch.fx.Node]) -> set[torch.fx.Node]:
     """x rsqrt(mean(x^2) + eps), from the square to the product, and a sum or product that x is: the residual stays in fp32."""
-    found: set[torch.fx.Node] = set()
+    marked: set[torch.fx.Node] = set()
     for node in nodes:
         if str(node.target) == "aten.rsqrt.default":
-            found |= {node, *node.users}
+            marked |= {node, *node.users}
             step: Any = node.args[0]
             while isinstance(step, torch.fx.Node) and str(step.target) in _BEFORE_RSQRT:
-                found.add(step)
+                marked.add(step)
                 step = step.args[0]
-    return found
+    return marked

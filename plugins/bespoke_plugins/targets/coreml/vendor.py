@@ -17,13 +17,13 @@ _SUBJECT = "Target 'coreml'"
 def load_coremltools() -> None:
     """Raises MissingDependency where it is not installed, or another version is."""
     try:
-        found = version("coremltools")
+        installed = version("coremltools")
     except PackageNotFoundError:
         raise MissingDependency.of(_SUBJECT, "coremltools", "coreml") from None
-    if found != VERSION:
+    if installed != VERSION:
         raise MissingDependency(
             _SUBJECT,
-            got=f"coremltools {found}",
+            got=f"coremltools {installed}",
             expected=f"coremltools {VERSION}: another one writes other bytes",
             next_step=f"pip install 'coremltools=={VERSION}', which is what 'bespoke-sdk[coreml]' asks for",
         )
@@ -33,7 +33,7 @@ def load_coremltools() -> None:
     except ImportError as problem:
         raise MissingDependency(
             _SUBJECT,
-            got=f"coremltools {found}, which does not import: {problem}",
+            got=f"coremltools {installed}, which does not import: {problem}",
             expected="one that does",
             next_step=f"pip install --force-reinstall 'coremltools=={VERSION}'",
         ) from problem

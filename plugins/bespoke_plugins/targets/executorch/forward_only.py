@@ -54,7 +54,7 @@ def lowered(methods: Methods, decompositions: Mapping[Any, Any], partitioners: S
     chosen = [XnnpackPartitioner()] if partitioners is None else partitioners
     return to_edge_transform_and_lower(
         exported,
-        partitioner=[_without_state(one) for one in chosen],
+        partitioner=[_without_state(partitioner) for partitioner in chosen],
         compile_config=EdgeCompileConfig(_check_ir_validity=False),
     )
 
@@ -65,17 +65,17 @@ def _without_state(inner: Any) -> Any:
 
     class WithoutState(Partitioner):
         def partition(self, exported_program: Any) -> Any:
-            found = inner.partition(exported_program)
-            graph = found.tagged_exported_program.graph
+            partition = inner.partition(exported_program)
+            graph = partition.tagged_exported_program.graph
             # All that they are made of stays as well, so none of it waits for a delegate: no circle can come about.
-            for node in update_of(found.tagged_exported_program):
+            for node in update_of(partition.tagged_exported_program):
                 node.meta.pop(TAG, None)
             for node in graph.nodes:  # a constant belongs to a delegate if nobody else reads it
                 if node.op == "placeholder" and any(user.meta.get(TAG) != node.meta.get(TAG) for user in node.users):
                     node.meta.pop(TAG, None)
             left = {node.meta[TAG] for node in graph.nodes if TAG in node.meta}
-            tags = {tag: spec for tag, spec in found.partition_tags.items() if tag in left}
-            return PartitionResult(tagged_exported_program=found.tagged_exported_program, partition_tags=tags)
+            tags = {tag: spec for tag, spec in partition.partition_tags.items() if tag in left}
+            return PartitionResult(tagged_exported_program=partition.tagged_exported_program, partition_tags=tags)
 
         def ops_to_not_decompose(self, ep: Any) -> Any:
             return inner.ops_to_not_decompose(ep)
@@ -87,13 +87,13 @@ def _without_state(inner: Any) -> Any:
 
 
 def update_of(program: Any) -> set[Any]:
-    """Nodes of a program's graph that what it leaves in its buffers is computed with."""
+    """Nodes of a program's graph that compute the new content of its buffers."""
     mutated = program.graph_signature.buffers_to_mutate
     (output,) = (node for node in program.graph.nodes if node.op == "output")
-    waiting, found = [node for node in output.args[0] if node is not None and node.name in mutated], set()
+    waiting, nodes = [node for node in output.args[0] if node is not None and node.name in mutated], set()
     while waiting:
         node = waiting.pop()
-        if node not in found:
-            found.add(node)
+        if node not in nodes:
+            nodes.add(node)
             waiting += node.all_input_nodes
-    return found
+    return nodes

@@ -98,10 +98,10 @@ class _Fused:
     """A group's registers: inputs, then outputs, then what passes between its nodes, which is used again when nobody needs it."""
 
     def __init__(self, nodes: Sequence[Op], wanted: set[Value]) -> None:
-        made = [op.outputs[0] for op in nodes]
+        results = [op.outputs[0] for op in nodes]
         read = [value.base for op in nodes for value in op.inputs]
-        self.inputs = list(dict.fromkeys(value for value in read if value not in made and number(value) is None))
-        self.outputs = [value for value in made if value in wanted]
+        self.inputs = list(dict.fromkeys(value for value in read if value not in results and number(value) is None))
+        self.outputs = [value for value in results if value in wanted]
         self._registers = {value: place for place, value in enumerate((*self.inputs, *self.outputs))}
         self._count = len(self._registers)
         self._free: list[int] = []

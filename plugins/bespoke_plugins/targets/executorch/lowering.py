@@ -60,9 +60,9 @@ class Lowering:
         if isinstance(meta, torch.Tensor) and meta.numel() == 0:
             return self.tape.full(meta.shape, 0.0)
         arguments = [self._argument(a) for a in node.args]
-        found = RULES.get(str(node.target))
+        rule = RULES.get(str(node.target))
         result = (
-            None if found is None else found(self, *arguments, **{k: self._argument(v) for k, v in node.kwargs.items()})
+            None if rule is None else rule(self, *arguments, **{k: self._argument(v) for k, v in node.kwargs.items()})
         )
         return self._kernel() if result is None else result
 

@@ -302,7 +302,7 @@ class _Program:
     def _operands(self) -> list[Value]:
         """All of them, read or not."""
         read = {v.base.operand: v.base for call in self.calls for v in call.inputs if v.base.operand is not None}
-        found = []
+        operands = []
         for position, like in enumerate(self.operands):
-            found.append(read.get(position) or Value(tuple(like.shape), like.dtype, "float", operand=position))
-        return found
+            operands.append(read.get(position) or Value(tuple(like.shape), like.dtype, "float", operand=position))
+        return operands

@@ -27,11 +27,11 @@ def stages(ops: Sequence[Op], results: Sequence[Value]) -> list[list[Stage]]:
 
 
 def _row(ops: Sequence[Op], place: dict[Op, int]) -> list[Stage]:
-    found = []
+    stages = []
     for level in range(max(place.values(), default=-1) + 1):
         here = [op for op in ops if place[op] == level]
-        found.append(Stage([op for op in here if not op.is_kernel], [op for op in here if op.is_kernel]))
-    return [stage for stage in found if stage.nodes or stage.kernels]
+        stages.append(Stage([op for op in here if not op.is_kernel], [op for op in here if op.is_kernel]))
+    return [stage for stage in stages if stage.nodes or stage.kernels]
 
 
 class _Order:

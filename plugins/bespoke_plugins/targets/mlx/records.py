@@ -168,9 +168,9 @@ class _Reader:
         self._constants: set[int] = set()
 
     def program(self) -> Program:
-        found = version_of(self._data)
-        if found != VERSION:
-            raise _refused("header", "no version" if found is None else f"MLX {found}", f"MLX {VERSION}")
+        version = version_of(self._data)
+        if version != VERSION:
+            raise _refused("header", "no version" if version is None else f"MLX {version}", f"MLX {VERSION}")
         self._text()
         functions, any_shape = self._number("<i"), self._number("<B")
         keywords = self._number("<Q")

@@ -15,11 +15,11 @@ def load_mlx() -> None:
     """Raises MissingDependency where it is not installed, or in another version: `.mlxfn` differs from version to version, and MLX
     itself does not look at it when it reads one."""
     try:
-        found = version("mlx")
-        if found != VERSION:
+        installed = version("mlx")
+        if installed != VERSION:
             raise MissingDependency(
                 "Target 'mlx'",
-                got=f"mlx {found}",
+                got=f"mlx {installed}",
                 expected=f"mlx {VERSION}, whose files mlx-swift 0.31.3 to 0.31.6 read",
                 next_step="pip install 'bespoke-sdk[mlx]'",
             )

@@ -156,10 +156,10 @@ def read_spec(data: bytes | Path) -> Spec:
 
 
 def _one(message: Message, name: str, several: str = "") -> Any:
-    found = message.get(name, [])
-    if len(found) != 1:
-        raise refused(f"{len(found)} {several or name}", "one")
-    return found[0]
+    values = message.get(name, [])
+    if len(values) != 1:
+        raise refused(f"{len(values)} {several or name}", "one")
+    return values[0]
 
 
 def _feature(message: Message) -> Feature:
