@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ZO-signSGD: steps of one size, in the direction that random probes point to ("signSGD via Zeroth-Order Oracle", Liu et al.,
-ICLR 2019, Algorithm 1, with two-sided probes).
+"""ZO-signSGD: steps of one size in the direction of random probes ("signSGD via Zeroth-Order Oracle", Liu et al., ICLR 2019,
+Algorithm 1, with two-sided probes).
 
     for each query i:  g_i = (L(theta + eps z_i) - L(theta - eps z_i)) / (2 eps)
     then               theta <- theta - eta sign(sum_i g_i z_i)
 
-A step depends on the recorded g_i alone, so that a journal of a few bytes replays it.
+A step depends on the recorded g_i alone, so a journal of a few bytes replays it.
 """
 
 from __future__ import annotations
@@ -16,64 +16,66 @@ import torch
 from pydantic import Field
 
 from bespoke.contracts import ModelSpec, Optimizer, Promise, Settings, StepBuilder, Value, hookimpl
-from bespoke.methods import block_forward, embed, head_loss
+from bespoke.methods import block_forward, embed, head_loss, move
 
 
 class ZOSignSGDOptions(Settings):
-    """How far to probe to either side, and how often a step."""
+    """Options of `zo_signsgd`.
+
+    Args:
+        epsilon: how far a probe goes to either side, in units of the noise.
+        queries: probes a step. Raise it for a less noisy direction.
+    """
 
     epsilon: float = Field(default=1e-3, gt=0)
     queries: int = Field(default=1, ge=1, le=64)
 
 
 class ZOSignSGD:
-    """The sign of an estimated gradient."""
+    """Steps by the sign of an estimated gradient."""
 
     name = "zo_signsgd"
-    promises: Promise | None = None  # it records two-sided differences, and steps by a sign
+    promises: Promise | None = None  # it records two-sided differences, but steps by a sign
     Options = ZOSignSGDOptions
 
     def train_step(self, b: StepBuilder, model: ModelSpec, options: ZOSignSGDOptions) -> None:
-        losses, slopes = [], []
+        losses: list[Value] = []
+        gs: list[Value] = []
         for query in range(options.queries):
-            plus, minus = (self.probe(b, model, query, sign) for sign in (+1, -1))
-            slopes.append(b.record(b.call(slope, plus, minus, b.scalar("epsilon"))))
+            plus, minus = (self.loss(b, model, query, sign) for sign in (+1, -1))
+            gs.append(b.record(b.call(difference, plus, minus, b.scalar("epsilon"))))
             losses += [plus, minus]
+        b.emit(loss=b.call(mean, losses))
         for group in model.blocks:
             for theta in b.adapter(group).values():
-                gradient = b.zeros(theta.shape)
-                for query, g in enumerate(slopes):
-                    b.call(along, b.noise(theta, query), g, add_to=gradient)
-                b.store(theta, b.call(step, theta, gradient, b.scalar("learning_rate")))
-        b.emit(loss=b.call(mean, losses))
+                direction = b.zeros(theta.shape)
+                for query, g in enumerate(gs):
+                    b.call(scaled, b.noise(theta, query), g, add_to=direction)
+                b.store(theta, b.call(stepped, theta, direction, b.scalar("learning_rate")))
 
-    def probe(self, b: StepBuilder, model: ModelSpec, query: int, sign: int) -> Value:
+    def loss(self, b: StepBuilder, model: ModelSpec, query: int, sign: int) -> Value:
         """L(theta + sign eps z)."""
         batch = b.batch()
-        x = embed(b, model, batch.tokens)
+        x = embed(b, model, batch.tokens)  # (N, D)
         for block, group in enumerate(model.blocks):
-            moved = {
+            probe = {
                 name: b.call(move, theta, b.noise(theta, query), b.scalar("epsilon"), sign=sign)
                 for name, theta in b.adapter(group).items()
             }
-            x, _ = block_forward(b, model, block, x, moved)
+            x, _ = block_forward(b, model, block, x, probe)
         return head_loss(b, model, x, batch)
 
 
-def move(theta: torch.Tensor, z: torch.Tensor, epsilon: torch.Tensor, *, sign: int) -> torch.Tensor:
-    return theta + sign * (epsilon * z)
-
-
-def slope(plus: torch.Tensor, minus: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:
+def difference(plus: torch.Tensor, minus: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:
     return (plus - minus) / (2 * epsilon)
 
 
-def along(z: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+def scaled(z: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
     return g * z
 
 
-def step(theta: torch.Tensor, gradient: torch.Tensor, eta: torch.Tensor) -> torch.Tensor:
-    return theta - eta * torch.sign(gradient)
+def stepped(theta: torch.Tensor, direction: torch.Tensor, eta: torch.Tensor) -> torch.Tensor:
+    return theta - eta * torch.sign(direction)
 
 
 def mean(losses: list[torch.Tensor]) -> torch.Tensor:
