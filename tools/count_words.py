@@ -86,13 +86,20 @@ def _nodes(text: str) -> list[ast.AST]:
     return list(ast.walk(ast.parse(text)))
 
 
-def docstrings_with_of(file: str, text: str) -> Iterator[Place]:
-    """Docstrings whose first word is "Of"."""
+def docstrings(file: str, text: str) -> Iterator[Place]:
+    """The docstrings of a module and of all classes and functions in it."""
     for node in _nodes(text):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             written = ast.get_docstring(node)
-            if written and re.match(r"Of\b", written):
-                yield Place(file, node.body[0].lineno, written.splitlines()[0])
+            if written:
+                yield Place(file, node.body[0].lineno, written)
+
+
+def docstrings_with_of(file: str, text: str) -> Iterator[Place]:
+    """First lines of the docstrings whose first word is "Of"."""
+    for place in docstrings(file, text):
+        if re.match(r"Of\b", place.text):
+            yield place._replace(text=place.text.splitlines()[0])
 
 
 @cache
@@ -103,12 +110,15 @@ def comments(file: str, text: str) -> list[Place]:
 
 def comments_with_of(file: str, text: str) -> Iterator[Place]:
     """Comments whose first word is "of" in either case. A line that continues the comment above it is no beginning."""
-    before = None
+    lines, before = text.splitlines(), None
     for place in comments(file, text):
-        goes_on = before is not None and before.line == place.line - 1 and not before.text.rstrip().endswith(".")
+        alone = lines[place.line - 1].lstrip().startswith("#")
+        goes_on = (
+            alone and before is not None and before.line == place.line - 1 and not before.text.rstrip().endswith(".")
+        )
         if re.match(r"#[:\s]*[Oo]f\b", place.text) and not goes_on:
             yield place
-        before = place
+        before = place if alone else None
 
 
 def unformatted_lines(file: str, text: str) -> Iterator[Place]:

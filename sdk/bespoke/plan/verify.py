@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every rule a plan must keep, checked without running it: when it is built, and again by the reader of a bundle.
 
-Values of the kinds that `plan.rules` allows, defined before use, freed once, shapes as the graphs' signatures say, ranges in
+Values of the kinds that `plan.kinds` allows, defined before use, freed once, shapes as the graphs' signatures say, ranges in
 bounds, no result over an operand of its call, no two living values on the same bytes, whole pieces of state stored once per step
 or never. What each value is by itself is checked in `plan.values`; here, what instructions do with them.
 """

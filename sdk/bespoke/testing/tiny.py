@@ -164,7 +164,7 @@ def tiny_batch(
     model: ModelSpec, rows: int, length: int, *, seed: int = 0, arrays: Mapping[str, DType] | None = None
 ) -> TokenBatch:
     """Random tokens; the mask has gaps, and of several rows the last is masked wholly. `arrays` by name and dtype: see
-    `bespoke.golden.arrays`; 0 where the row is masked wholly, as padding rows are."""
+    `bespoke.golden.batch.drawn_arrays`; 0 where the row is masked wholly, as padding rows are."""
     generator = np.random.Generator(np.random.Philox(key=[seed, length]))
     tokens, targets = (
         torch.from_numpy(generator.integers(0, model.config.vocab_size, (rows, length))) for _ in range(2)
