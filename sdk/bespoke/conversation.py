@@ -12,7 +12,7 @@ import numpy as np
 from bespoke import arguments
 from bespoke.core.answers import Generation, OpenConversation
 from bespoke.data.encode import ExampleEncoder
-from bespoke.data.example_json import no_json
+from bespoke.data.example_json import why_not_json
 from bespoke.errors import DataError, GenerationError, StateError, kind_of, shown
 from bespoke.rules.records import AnswerEnd, AnswerPiece
 from bespoke.rules.sampling import check_sampling
@@ -151,5 +151,5 @@ def _json(subject: str, value: Any, next_step: str) -> str:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
         text.encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise DataError(subject, got=no_json(error), expected="what JSON can hold", next_step=next_step) from None
+        raise DataError(subject, got=why_not_json(error), expected="what JSON can hold", next_step=next_step) from None
     return text

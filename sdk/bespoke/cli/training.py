@@ -358,5 +358,5 @@ def _judge(output: Output, model: PersonalModel, task: Task, wrong: bool) -> Non
     click.echo(str(found))
     if wrong and found.wrong:
         click.echo(
-            "\n" + table(("row", "right", "said"), [(row.number, row.right[0], row.said) for row in found.wrong])
+            "\n" + table(("row", "right", "answer"), [(row.number, row.right[0], row.answer) for row in found.wrong])
         )

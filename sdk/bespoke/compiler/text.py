@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bespoke.bundle.manifest import TextRecord
 from bespoke.compiler.request import BuildRequest
-from bespoke.data.marks import check_turns_can_be_told
+from bespoke.data.marks import check_turns_are_distinct
 from bespoke.data.template import compile_turns, find_template
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
@@ -60,7 +60,7 @@ def text_rules(request: BuildRequest, folder: Path, config: ModelConfig) -> Text
         for note in notes:
             BuildWarning.warn(note[:1].upper() + note[1:])
         protect_markers(tokenizer, turns)
-        check_turns_can_be_told(tokenizer, turns)
+        check_turns_are_distinct(tokenizer, turns)
         _check_within_embedding(tokenizer, turns, config.vocab_size)
         check_trained_as_asked(tokenizer, turns)
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is trained is what is asked: the text before an answer is the same in a training row and in a prompt.
+"""Aligns the text before an answer: a prompt ends exactly as a training row begins its answer.
 
-Published templates break this in three ways. Qwen3 puts an empty think block before the last answer and asks without
-one; DeepSeek asks with `<think>` and stores answers without it; gpt-oss leaves the channel of an answer to the model.
-An adapter that was trained after one text and is asked after another answers nothing that it was taught. So:
+Published chat templates break this in three ways. Qwen3 puts an empty think block before the last answer and prompts without one.
+DeepSeek prompts with `<think>` and stores answers without it. gpt-oss leaves the channel of an answer to the model. An adapter
+that is trained after one text and prompted with another does not give the answers that it learned. So:
 
-- the prompt ends with what stands before the answer in training, where one of the two texts begins the other;
-- earlier answers get the same header, so that an answer in the middle of a conversation is trained as it is asked;
-- spaces before the content stay the model's own to write, since they are part of its first token (Llama 2, Vicuna).
+- The prompt ends with the text that stands before the answer in training, if one of the two texts begins with the other.
+- Earlier answers get the same header, so an answer in the middle of a conversation is trained as it is prompted.
+- Spaces before the content are left to the model, since they are part of its first token (Llama 2, Vicuna).
 
-The end of an answer is learned too. Where no token ends it, the model's end token is put behind it.
+The end of an answer is learned too. If no token ends it, the model's end token is put behind it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Key = tuple[str, str, bool]
 
 @dataclass
 class _Table:
-    """The entries of `Turns` by (previous, next, last)."""
+    """The entries of `Turns`, keyed by (previous, next, last), while they are changed."""
 
     glue: dict[Key, str]
     trims: dict[Key, Trim]
@@ -48,7 +48,7 @@ class _Table:
         return Turns(glue=glue, trims=trims, endings=endings)
 
     def copy(self, source: Key, target: Key) -> bool:
-        """Give `target` the glue and the trims of `source`; whether that changed anything."""
+        """Gives `target` the glue and the trims of `source`. Returns whether that changed anything."""
         before = self.glue.get(target), self.trims.get(target)
         self.glue[target] = self.glue[source]
         trim = self.trims.get(source)
@@ -59,15 +59,15 @@ class _Table:
 
 
 def agrees(turns: Turns) -> bool:
-    """Whether every prompt already ends as the training row of a last answer begins."""
+    """Whether every prompt already ends with the header that the last answer has in training."""
     table = _Table.of(turns)
     return all(_fits(prompt, trained) for _, prompt, trained in _headers(table))
 
 
 def with_trained_prompts(turns: Turns, note: Note) -> Turns:
-    """Turns whose prompts and earlier answers have the header that the last answer has in training.
+    """Returns turns whose prompts and earlier answers have the header that the last answer has in training.
 
-    `note` gets a sentence for each change. TemplateError, with both texts, where neither header begins the other.
+    `note` gets a sentence for each change. TemplateError, with both texts, if neither header begins with the other.
     """
     table = _Table.of(turns)
     for previous, prompt, trained in _headers(table):
@@ -83,32 +83,35 @@ def with_trained_prompts(turns: Turns, note: Note) -> Turns:
                 note(
                     f"the chat template ends a prompt with {prompt!r}; here it ends with {trained!r}, as rows that are trained"
                 )
+
         last, earlier = (previous, "assistant", True), (previous, "assistant", False)
-        asked = table.glue[previous, "generate", False]
-        if last in table.glue and earlier in table.glue and not _fits(asked, table.glue[earlier]):
-            was = table.glue[earlier]
+        prompt = table.glue[previous, "generate", False]
+        if last in table.glue and earlier in table.glue and not _fits(prompt, table.glue[earlier]):
+            before = table.glue[earlier]
             table.copy(last, earlier)
             if previous == "user":
-                note(
-                    f"the chat template writes {was!r} before earlier answers; here {table.glue[earlier]!r}, as before the last"
-                )
+                after = table.glue[earlier]
+                note(f"the chat template writes {before!r} before earlier answers; here {after!r}, as before the last")
+
     _make_last_questions_ordinary(table, note)
     return table.turns()
 
 
 def with_learned_ends(turns: Turns, added_tokens: Collection[str], eos: str | None, note: Note) -> Turns:
-    """Turns whose answers end with a token or with words; with `eos` behind each where they end with neither."""
+    """Returns turns whose answers end with a token or with words. If they end with neither, `eos` is put behind each."""
     table = _Table.of(turns)
     ending = table.endings.get("assistant", "") or _same_end(table, added_tokens, note)
     if ending.strip():
         if not any(token in ending for token in added_tokens):
             note(f"no token ends an answer of this chat template: an answer ends before the words {ending.strip()!r}")
         return table.turns()
+
     if not eos:
         note(
             "no token ends an answer of this chat template, and the model names no eos_token: answers end at max_tokens"
         )
         return turns
+
     for key in [key for key in table.glue if key[0] == "assistant"]:
         table.glue[key] = eos + table.glue[key]
     table.endings["assistant"] = eos
@@ -117,13 +120,14 @@ def with_learned_ends(turns: Turns, added_tokens: Collection[str], eos: str | No
 
 
 def _same_end(table: _Table, added_tokens: Collection[str], note: Note) -> str:
-    """The token that ends earlier answers, which ends the last one too from now on; "" where they end with none."""
+    """Ends the last answer with the token that ends earlier ones. Returns this token, "" if they end with none."""
     earlier = table.glue.get(("assistant", "user", False), "")
     token = max((token for token in added_tokens if token and earlier.startswith(token)), key=len, default="")
     last = ("assistant", "end", False)
     others = [text for key, text in table.glue.items() if key[0] == "assistant" and key != last]
     if not token or last not in table.glue or not all(text.startswith(token) for text in others):
         return ""
+
     note(
         f"the chat template ends the last answer with {table.glue[last]!r}; here it ends with {token!r}, as earlier ones"
     )
@@ -132,7 +136,7 @@ def _same_end(table: _Table, added_tokens: Collection[str], note: Note) -> str:
 
 
 def continues_alike(glue: Mapping[Key, str]) -> bool:
-    """Whether a second answer in a row begins as the first does, by the header of each and of its prompt."""
+    """Whether a second answer in a row has the same header as the first, in training and in the prompt."""
 
     def header(previous: str) -> tuple[str, str]:
         prompt = glue.get((previous, "generate", False), "")
@@ -144,13 +148,14 @@ def continues_alike(glue: Mapping[Key, str]) -> bool:
 
 
 def shared_beginning(texts: Sequence[str]) -> str:
+    """The longest text that all of `texts` begin with."""
     first, final = min(texts), max(texts)  # in sorting order: what these two share, all share
     same = takewhile(lambda pair: pair[0] == pair[1], zip(first, final, strict=False))
     return "".join(character for character, _ in same)
 
 
 def _headers(table: _Table) -> Iterable[tuple[str, str, str]]:
-    """(role before, end of the prompt, what stands before the content of an answer in training)."""
+    """Yields (role before, end of the prompt, text before the content of an answer in training)."""
     for previous in ("start", *ROLES):
         prompt = table.glue.get((previous, "generate", False))
         trained = table.glue.get((previous, "assistant", True), table.glue.get((previous, "assistant", False)))
@@ -159,16 +164,17 @@ def _headers(table: _Table) -> Iterable[tuple[str, str, str]]:
 
 
 def _fits(prompt: str, trained: str) -> bool:
-    """Equal, but for spaces that become part of the answer's first token."""
+    """Whether the two are equal, apart from spaces that become part of the answer's first token."""
     return trained.startswith(prompt) and not trained[len(prompt) :].strip(" ")
 
 
 def _make_last_questions_ordinary(table: _Table, note: Note) -> None:
-    """The question of a prompt is its last message, and never the last one of a training row that answers it."""
+    """Gives a last question the glue of earlier ones: it is the last message of its prompt but not of its training row."""
     for last in [key for key in table.glue if key[2] and key[1] in ("system", "user")]:
         ordinary = (*last[:2], False)
-        was = table.glue[last]
+        before = table.glue[last]
         if ordinary in table.glue and table.copy(ordinary, last):
+            after = table.glue[last]
             note(
-                f"the chat template writes {was!r} before a last message; here it is {table.glue[last]!r}, as before earlier ones"
+                f"the chat template writes {before!r} before a last message; here it is {after!r}, as before earlier ones"
             )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the `tokenizers` package knows of each character, asked of itself: which match a class of its regular expressions, and
-how NFC changes them. So tables made of the answers agree with it, whatever version of Unicode its libraries hold.
+"""Character tables of the `tokenizers` package, read off its behaviour: which characters match a class of its regular expressions
+and how NFC changes each. So the tables agree with the installed package, whatever version of Unicode its libraries have.
 
-All code points are asked, in stretches: its offsets make long texts slow.
+All code points are tried, a few thousand at a time, because long texts are slow in that package.
 """
 
 from __future__ import annotations
@@ -18,20 +18,24 @@ from bespoke.errors import ModelError
 
 __all__ = ["Normalization", "matching", "normalization", "single_digits"]
 
-_STRETCH = 2048  # so that surrogates fill whole ones
+_STRETCH = 2048  # code points at a time; the range of surrogates is a whole number of stretches
 _CODE_POINTS = 0x110000
 _SURROGATES = range(0xD800, 0xE000)
-_HANGUL_SYLLABLES = range(0xAC00, 0xD7A4)  # composed by a formula, of the three ranges of jamo
+_HANGUL_SYLLABLES = range(0xAC00, 0xD7A4)  # a formula composes them from three ranges of jamo
 _HANGUL_SECONDS = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
-_LOWEST_CLASS, _HIGHEST_CLASS = "\u0334", "\u0345"  # combining classes 1 and 240: no mark is below or above
+_LOWEST_CLASS, _HIGHEST_CLASS = "\u0334", "\u0345"  # marks of combining classes 1 and 240, the lowest and the highest
 
 
 @dataclass(frozen=True)
 class Normalization:
-    """Unicode's NFC as data, Hangul syllables apart. `decompositions`: characters to their full canonical decomposition.
-    `orders`: marks to a number that sorts as their combining class does; characters that are no marks are absent.
-    `compositions`: (first, second) to the one character. `joining`: those that may change with what stands before them;
-    `changing`: those that NFC changes where they stand alone."""
+    """Unicode's NFC as data, without Hangul syllables.
+
+    decompositions: character to its full canonical decomposition
+    orders:         mark to a number that sorts like its combining class; only marks are keys
+    compositions:   (first, second) to the composed character
+    joining:        characters that may change with the character before them
+    changing:       characters that NFC changes even alone
+    """
 
     decompositions: dict[str, str]
     orders: dict[str, int]
@@ -42,34 +46,36 @@ class Normalization:
 
 @functools.cache
 def matching(pattern: str) -> frozenset[str]:
-    """Characters that a regular expression of one character matches."""
+    """The characters that match `pattern`, a regular expression for one character."""
     remove = normalizers.Replace(Regex(pattern), "").normalize_str
-    found: set[str] = set()
+    characters: set[str] = set()
     for stretch in _stretches():
         kept = remove(stretch)
         if len(kept) < len(stretch):
-            found |= set(stretch) - set(kept)
-    return frozenset(found)
+            characters |= set(stretch) - set(kept)
+    return frozenset(characters)
 
 
 @functools.cache
 def single_digits() -> frozenset[str]:
-    """Characters that the pre-tokenizer Digits puts into pieces of their own."""
+    """The characters that the pre-tokenizer Digits puts into pieces of their own."""
     split = pre_tokenizers.Digits(individual_digits=True).pre_tokenize_str
-    found: set[str] = set()
+    digits: set[str] = set()
     for stretch in _stretches():
-        # Every piece begins with the letter or is a digit.
-        found |= {piece for piece, _ in split("a" + "a".join(stretch)) if len(piece) == 1 and piece != "a"}
-    return frozenset(found)
+        # Each piece begins with the letter a or is a digit.
+        digits |= {piece for piece, _ in split("a" + "a".join(stretch)) if len(piece) == 1 and piece != "a"}
+    return frozenset(digits)
 
 
 @functools.cache
 def normalization() -> Normalization:
+    """NFC of the installed `tokenizers` package. ModelError if it composes a character of more than two."""
     compose, decompose = normalizers.NFC().normalize_str, normalizers.NFD().normalize_str
     changing = _changed(compose, "", "")
     decompositions = {c: decompose(c) for c in sorted(_changed(decompose, "", "")) if ord(c) not in _HANGUL_SYLLABLES}
     marks = _changed(decompose, _HIGHEST_CLASS, "") | _changed(decompose, "", _LOWEST_CLASS)
     orders = _orders(marks - decompositions.keys(), decompose)
+
     compositions: dict[tuple[str, str], str] = {}
     for character, parts in decompositions.items():
         if character in changing:
@@ -83,38 +89,46 @@ def normalization() -> Normalization:
                 next_step="Install the version of tokenizers that constraints.txt names",
             )
         compositions[first, second] = character
+
     seconds = {second for _, second in compositions} | {chr(code) for code in _HANGUL_SECONDS} | orders.keys()
     joining = seconds | {character for character, parts in decompositions.items() if parts[0] in seconds}
     return Normalization(decompositions, orders, compositions, frozenset(joining), frozenset(changing))
 
 
 def _stretches() -> Iterator[str]:
+    """Yields all code points but surrogates, as texts of `_STRETCH` characters."""
     for begin in range(0, _CODE_POINTS, _STRETCH):
         if begin not in _SURROGATES:
             yield "".join(map(chr, range(begin, min(begin + _STRETCH, _CODE_POINTS))))
 
 
 def _changed(change: Callable[[str], str], before: str, behind: str) -> set[str]:
-    """Characters that `change` alters between these two texts. A newline never changes and joins nothing."""
-    found: set[str] = set()
+    """The characters that `change` alters between the texts `before` and `behind`.
+
+    One call changes many texts, separated by newlines: a newline never changes and never joins what is next to it.
+    """
+    altered: set[str] = set()
     for stretch in _stretches():
-        asked = [character for character in stretch if character != "\n"]
-        answers = change("\n".join(before + character + behind for character in asked)).split("\n")
-        found |= {c for c, answer in zip(asked, answers, strict=True) if answer != before + c + behind}
-    return found
+        characters = [character for character in stretch if character != "\n"]
+        results = change("\n".join(before + character + behind for character in characters)).split("\n")
+        altered |= {c for c, result in zip(characters, results, strict=True) if result != before + c + behind}
+    return altered
 
 
 def _orders(marks: set[str], decompose: Callable[[str], str]) -> dict[str, int]:
-    """How many combining classes, of those that Unicode has given out, lie below each mark's, plus one. A class once given
-    never changes, so one mark of each may come from Python's own tables."""
-    known: dict[int, str] = {}
+    """For each mark, the number of combining classes in use that are lower than its own, plus one.
+
+    Unicode never changes the class of a mark, so Python's own tables can name one mark of each class.
+    """
+    by_class: dict[int, str] = {}
     for mark in sorted(marks):
         if unicodedata.combining(mark):
-            known.setdefault(unicodedata.combining(mark), mark)
-    ladder = [known[number] for number in sorted(known)]
+            by_class.setdefault(unicodedata.combining(mark), mark)
+    ladder = [by_class[number] for number in sorted(by_class)]
+
     orders = {}
     for mark in sorted(marks):
-        asked = [mark + step for step in ladder]  # swapped where the second one's class is lower
-        answers = decompose("\n".join(asked)).split("\n")
-        orders[mark] = 1 + sum(before != after for before, after in zip(asked, answers, strict=True))
+        pairs = [mark + step for step in ladder]  # swapped if the class of the second is lower
+        decomposed = decompose("\n".join(pairs)).split("\n")
+        orders[mark] = 1 + sum(before != after for before, after in zip(pairs, decomposed, strict=True))
     return orders

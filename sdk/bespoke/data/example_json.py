@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Examples and their ids on the way to the device core, which takes JSON: what is none is refused here."""
+"""Examples and their ids as the JSON that the device core takes. Values that JSON cannot hold are refused here."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from bespoke.data.shapes import shape_of
 from bespoke.errors import DataError, kind_of
 
-__all__ = ["example_id", "example_json", "no_json"]
+__all__ = ["example_id", "example_json", "why_not_json"]
 
 MAX_ID_CHARACTERS = 256
 MAX_BYTES = 16 * 2**20
 
 
 def example_json(example: Mapping[str, Any], subject: str = "example") -> str:
-    """The JSON of an example of one of the shapes. DataError, naming `subject`, for another."""
+    """The JSON of an example. DataError, naming `subject`, for a value that has none of the shapes."""
     shape_of(example, subject)
     try:
         text = json.dumps(example, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -25,7 +25,7 @@ def example_json(example: Mapping[str, Any], subject: str = "example") -> str:
     except (TypeError, ValueError, RecursionError) as error:
         raise DataError(
             subject,
-            got=no_json(error),
+            got=why_not_json(error),
             expected="what JSON can hold",
             next_step="Use text, finite numbers, lists and objects",
         ) from error
@@ -40,7 +40,7 @@ def example_json(example: Mapping[str, Any], subject: str = "example") -> str:
 
 
 def example_id(id: str) -> str:
-    """An id that the core takes, or judges. DataError for one that is no text, or that the core would take for none."""
+    """Returns `id`, checked. DataError unless it is a text of at least one character; the core checks the rest."""
     problem = ""
     if not isinstance(id, str):
         problem = kind_of(id)
@@ -57,8 +57,8 @@ def example_id(id: str) -> str:
     return id
 
 
-def no_json(error: Exception) -> str:
-    """In our words: json's are of Python."""
+def why_not_json(error: Exception) -> str:
+    """The reason for an error of `json.dumps`, in words about JSON instead of Python."""
     if isinstance(error, UnicodeEncodeError):
         return "half of a surrogate pair"
     if isinstance(error, RecursionError):

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Examples out of files: JSON (one object a line, or a document), CSV and TSV (a header, then rows), or .txt and .md (the whole
-file is one text); and conversations.json of ChatGPT and Claude, where that is asked for.
+"""Reads examples from files.
 
-All rows of a file have one shape: the one that is named, else that of the first row. Errors carry file and row: the line in JSONL,
-the place in an array, the row as a spreadsheet counts it in CSV, where the header is row 1. What is not used is counted in a
-ReadReport, not refused: keys, columns, rows without an answer, repeats.
+JSON is one object a line or a document. CSV and TSV have a header and then rows. A .txt or .md file is one text. conversations.json
+of ChatGPT and Claude is read if `format` says so.
+
+All rows of a file have one shape: the one that `format` names, else that of the first row. Errors carry the file and the row. That
+is the line in JSONL, the place in an array, and in CSV the row as a spreadsheet counts it, where the header is row 1. Keys and
+columns that are not used, rows without an answer and repeats are counted in a ReadReport. None of them is an error.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ __all__ = ["FILE_FORMATS", "FileFormat", "ReadReport", "checked_fields", "mapped
 
 FileFormat = Format | KnownRows | WithRoles
 FILE_FORMATS: tuple[str, ...] = (*get_args(Format), *KNOWN_ROWS, *WITH_ROLES)
+_SHAPE_OF_KNOWN: dict[KnownRows, Format] = {"sharegpt": "messages", "alpaca": "prompt_completion"}
 
 
 def read_examples(
@@ -41,13 +44,19 @@ def read_examples(
     report: ReadReport | None = None,
     encoding: str | None = None,
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(row number, example) for each row of `path` that has an answer; blank lines are passed over.
+    """Yields (row number, example) for each row of a file that has an answer. Blank lines are skipped.
 
-    `format` names the shape; None tells it from the first row. `fields` says which column or key holds what, for
-    instance {"prompt": "question", "completion": "answer"}, or joins some: {"prompt": "{title}: {body}"}; a mapped value that
-    is not text is written as JSON (a function call as completion). `encoding` names one other than UTF-8, such as cp1252;
-    UTF-16 is known by its byte order mark. `report` is filled with what was not used.
-    ConfigError for settings that cannot be; DataError for a row that cannot be read, and where no row has an answer.
+    Args:
+        path: the file; its ending says how it is laid out.
+        format: the shape of the rows. By default the keys of the first row decide.
+        fields: which column or key holds what, for instance {"prompt": "question", "completion": "answer"}. A template joins
+            several: {"prompt": "{title}: {body}"}. A mapped value that is not text, such as a function call, is written as JSON.
+        report: gets the counts of what was not used.
+        encoding: the encoding of the file, such as cp1252. By default it is UTF-8, or UTF-16 if it begins with a byte order mark.
+
+    Raises:
+        ConfigError: for settings that do not fit each other or the file.
+        DataError: for a row that cannot be read, and if no row has an answer.
     """
     report = report if report is not None else ReadReport()
     fields = fields or {}
@@ -60,30 +69,35 @@ def read_examples(
                 expected=f"none: an export of {format} has no columns",
                 next_step="Leave it out",
             )
-        yield from _of_export(path, format, report, encoding)
+        yield from _export_examples(path, format, report, encoding)
         return
+
     checked_fields(_fields_of(format), fields)
     seen: set[bytes] = set()
     for number, row in read_rows(path, encoding, report):
         where = f"{path}, row {number}"
         if format is None and not fields:
             _refuse_chats(Path(path), row)
+
         example, used = mapped(row, fields, where)
         if format is None:
             format = _shape_of(example, where)
         if format in KNOWN_ROWS:
             example, more = example_of(format, example, where)
             used |= more
-        report.format = "messages" if format == "sharegpt" else "prompt_completion" if format == "alpaca" else format  # type: ignore[assignment]
+        report.format = _SHAPE_OF_KNOWN.get(format, format)  # type: ignore[arg-type, assignment]
+
         kept = _kept(example, report.format, row, report.rows == 0, where)  # type: ignore[arg-type]
         report.rows += 1
         report.unknown_keys.update(key for key in row if key not in used and (key not in kept or key in fields))
+
         reason = without_answer(kept, fields, row)
         if reason is not None:
             report.dropped[reason] += 1
             continue
         report.repeated_rows += _is_repeat(kept, seen)
         yield number, kept
+
     if report.dropped and report.rows == sum(report.dropped.values()):
         raise DataError(
             str(path),
@@ -96,7 +110,7 @@ def read_examples(
 def read_rows(
     path: str | Path, encoding: str | None = None, report: ReadReport | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(row number, row as it stands) for each row of `path`. DataError for a file or a row that cannot be read."""
+    """Yields (row number, row), unchanged, for each row of a file. DataError for a file or row that cannot be read."""
     path = arguments.path("the file of examples", path, "a path, as text or Path")
     encoding = checked_encoding(encoding)
     reader = _READERS.get(path.suffix.lower())
@@ -122,7 +136,7 @@ def _check_format(format: str | None, path: str | Path) -> None:
 
 
 def _refuse_chats(path: Path, row: Mapping[str, Any]) -> None:
-    """DataError for a chat that nobody named as what it is: a text of messages, or a table of them."""
+    """Raises DataError for a chat without a format that names it: an exported text, or a table of messages."""
     export = export_text(row["text"]) if _READERS.get(path.suffix.lower()) is _text else None
     if export is not None:
         refuse_export(path, export)
@@ -130,7 +144,7 @@ def _refuse_chats(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def _fields_of(format: FileFormat | None) -> tuple[str, ...]:
-    """What `fields` may name."""
+    """The keys that `fields` may have."""
     if format in KNOWN_ROWS:
         return KEYS_OF_KNOWN[format]
     return tuple(dict.fromkeys(name for shape in FIELDS for name in (*FIELDS[shape], *OPTIONAL_FIELDS[shape])))
@@ -151,7 +165,7 @@ def _shape_of(example: Mapping[str, Any], where: str) -> FileFormat:
 
 
 def _kept(example: Mapping[str, Any], shape: Format, row: Mapping[str, Any], first: bool, where: str) -> dict[str, Any]:
-    """What the shape uses of an example. DataError, naming the keys of its row, where some are missing."""
+    """The fields of an example that its shape uses. DataError, naming the keys of its row, if one is missing."""
     wanted = FIELDS[shape]
     missing = [name for name in wanted if name not in example]
     if missing:
@@ -165,11 +179,11 @@ def _kept(example: Mapping[str, Any], shape: Format, row: Mapping[str, Any], fir
 
 
 def _is_repeat(example: Mapping[str, Any], seen: set[bytes]) -> bool:
-    """Whether the same was seen; else it is remembered, by a hash."""
+    """Whether an equal example is in `seen`, which holds hashes. A new example is added to it."""
     try:
         text = json.dumps(example, sort_keys=True)
     except RecursionError:
-        return False  # refused later, with its reason
+        return False  # too deeply nested, which a later check refuses
     digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
     if digest in seen:
         return True
@@ -177,7 +191,7 @@ def _is_repeat(example: Mapping[str, Any], seen: set[bytes]) -> bool:
     return False
 
 
-def _of_export(
+def _export_examples(
     path: str | Path, kind: WithRoles, report: ReadReport, encoding: str | None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     path = arguments.path("the file of examples", path, "a path, as text or Path")

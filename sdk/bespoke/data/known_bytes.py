@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a text a BPE vocabulary has tokens for, where it lacks tokens for some of the 256 bytes (SmolLM2's lacks 21).
+"""The known part of a text: what a BPE vocabulary has tokens for if it lacks tokens for some of the 256 bytes (SmolLM2 lacks 21).
 
-The `tokenizers` package leaves a byte without a token out of a byte-level word before it merges the others, so that its
-neighbours are merged as if they had stood side by side; with an unknown token it puts that in the byte's place. With byte
-fallback a character that has no token of its own becomes its bytes, if all of them have tokens; otherwise it is left out
-or unknown as a whole.
+The `tokenizers` package treats a byte without a token in one of these ways:
 
-So texts that differ may have the same tokens: where texts are compared, their known parts are. bindings/native/src/text/
-tokenizer.cpp does the same on a device.
+- Byte-level BPE leaves the byte out before it merges the others, so its neighbours are merged as if they were adjacent. If the
+  vocabulary has an unknown token, that takes the byte's place.
+- With byte fallback, a character without a token becomes its bytes if all of them have tokens. Otherwise the whole character is
+  left out or unknown.
+
+So different texts may have the same tokens, and texts are compared by their known parts. bindings/native/src/text/tokenizer.cpp
+does the same on a device.
 """
 
 from __future__ import annotations
@@ -30,12 +32,12 @@ _BYTES = {character: byte for byte, character in enumerate(_CHARACTERS)}
 
 
 def byte_names(byte_level: bool) -> list[str]:
-    """How a vocabulary spells the token of each byte."""
+    """The spelling of each byte's token in a vocabulary."""
     return _CHARACTERS if byte_level else [f"<0x{byte:02X}>" for byte in range(256)]
 
 
 def token_bytes(token: str, byte_level: bool) -> bytes:
-    """What a token is decoded to."""
+    """The bytes that a token is decoded to."""
     if byte_level:
         known = [_BYTES.get(character) for character in token]
         return token.encode() if None in known else bytes(byte for byte in known if byte is not None)
@@ -43,7 +45,7 @@ def token_bytes(token: str, byte_level: bool) -> bytes:
 
 
 class KnownBytes:
-    """Of a tokenizer whose model is BPE: byte-level, or over characters with byte fallback."""
+    """The bytes that a BPE tokenizer has tokens for. It is byte-level, or over characters with byte fallback."""
 
     def __init__(self, tokenizer: tokenizers.Tokenizer, byte_level: bool) -> None:
         self._tokenizer = tokenizer
@@ -54,26 +56,28 @@ class KnownBytes:
         self._byte_ids = set(ids)
         self._is_known_character: dict[str, bool] = {}
         self.lacks_bytes = len(self._known) < 256
-        # What stands for the bytes without a token; None where nothing does, or none is lacking.
+        # The token that stands for bytes without a token. None if there is no such token, or no such byte.
         self.unknown_id = (
             model.token_to_id(model.unk_token) if self.lacks_bytes and model.unk_token is not None else None
         )
 
     def part(self, text: str) -> tuple[str, Sequence[int]]:
-        """The known part of a canonical text, and which character of the text each of its characters is of: the whole text where
-        no byte is lacking, else its bytes, each written as a character below U+0100."""
+        """The known part of a canonical text and, for each character of it, the place in the text that it comes from.
+
+        It is the whole text if the vocabulary lacks no byte. Otherwise it is the bytes, each written as a character below U+0100.
+        """
         if not self.lacks_bytes:
             return text, range(len(text))
-        found = [(chr(byte), place) for place, character in enumerate(text) for byte in self._bytes(character)]
-        return "".join(byte for byte, _ in found), [place for _, place in found]
+        known = [(chr(byte), place) for place, character in enumerate(text) for byte in self._bytes(character)]
+        return "".join(byte for byte, _ in known), [place for _, place in known]
 
     @property
     def drops_bytes(self) -> bool:
-        """Whether a text loses the bytes without a token."""
+        """Whether bytes without a token are lost, instead of becoming the unknown token."""
         return self.lacks_bytes and self.unknown_id is None
 
     def sizes(self, ids: Sequence[int]) -> list[int]:
-        """How many characters of a text's known part each token stands for, where the others are lost."""
+        """The number of characters of a text's known part that each token stands for, if bytes are lost."""
         return [self._size(token_id) for token_id in ids]
 
     def _size(self, token_id: int) -> int:
@@ -85,13 +89,14 @@ class KnownBytes:
         return len(self.part(decoded.decode())[0])
 
     def _bytes(self, character: str) -> list[int]:
-        """Of the canonical text, the known ones."""
-        found = list(character.encode())
+        """The bytes of a character of the canonical text that have a token."""
+        all_bytes = list(character.encode())
         if self._byte_level:
-            return [byte for byte in found if byte in self._known]
-        known = self._is_known_character.get(character)
-        if known is None:
+            return [byte for byte in all_bytes if byte in self._known]
+
+        is_known = self._is_known_character.get(character)
+        if is_known is None:
             sign = SPACE_SIGN if character == " " else character
-            known = self._model.token_to_id(sign) is not None or self._known.issuperset(sign.encode())
-            self._is_known_character[character] = known
-        return found if known else []
+            is_known = self._model.token_to_id(sign) is not None or self._known.issuperset(sign.encode())
+            self._is_known_character[character] = is_known
+        return all_bytes if is_known else []

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages of an example or a prompt, as JSON has them (bindings/native/src/text/messages.h).
+"""Reads the messages of an example or a prompt from JSON values (bindings/native/src/text/messages.h).
 
-A content is a text, or a list of parts of type text, which are joined with nothing between them, as chat templates do
-that take parts. `weight` 0 makes a message context: it is read and not trained on. `developer` is OpenAI's newer name
-for `system`. Keys that are not used are counted, here and in the example itself.
+A content is a text, or a list of parts of type text. Parts are joined with nothing between them, as chat templates join them.
+`weight` 0 makes a message context: the model reads it and is not trained on it. `developer` is OpenAI's newer name for `system`.
+`unused_keys` counts keys that have no effect.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["ROLES", "Message", "Role", "read_messages", "unused_keys"]
 Role = Literal["system", "user", "assistant"]
 ROLES: tuple[Role, ...] = ("system", "user", "assistant")
 
-# What other formats and APIs call a role.
+# Names that other formats and APIs have for a role.
 _OTHER_NAMES: dict[str, Role] = {
     "human": "user",
     "person": "user",
@@ -31,14 +31,15 @@ _OTHER_NAMES: dict[str, Role] = {
     "ai": "assistant",
 }
 _CALLS = ("tool_calls", "function_call")
-_USED = ("role", "content", "weight", *_CALLS)  # a call that is not empty is refused
+_USED = ("role", "content", "weight", *_CALLS)  # calls may be empty; any other call is refused
 _FORM = '{"role": "user", "content": "..."}'
 _PARTS = 'text, or a list of {"type": "text", "text": "..."}'
-MOST_KEYS, MOST_CHARACTERS = 32, 64  # of unused keys that are named, and of one of them
+MOST_KEYS = 32  # unused keys that are named
+MOST_CHARACTERS = 64  # of a named key
 
 
 class Message(NamedTuple):
-    """`is_context`: it is never trained on, whatever its role."""
+    """A message of a conversation. One with `is_context` is never trained on, whatever its role."""
 
     role: Role
     content: str
@@ -46,10 +47,11 @@ class Message(NamedTuple):
 
 
 def read_messages(messages: Any, subject: str) -> list[Message]:
-    """DataError, naming the message, where one is not {"role": ..., "content": ...}."""
+    """Returns the messages of a JSON value. DataError, naming the message, if one is not {"role": ..., "content": ...}."""
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence) or not messages:
         got = "an empty list" if isinstance(messages, list) else kind_of(messages)
         raise DataError(subject, got=got, expected=f"a list of {_FORM}", next_step="Give at least one message")
+
     read = []
     for number, message in enumerate(messages):
         where = f"{subject}[{number}]"
@@ -80,6 +82,7 @@ def _role(role: Any, where: str) -> Role:
         return "system"
     if role in ROLES:
         return role
+
     next_step = "Rename or leave out this message"
     if isinstance(role, str):
         name = role.lower() if role.isascii() else role
@@ -141,19 +144,22 @@ def _shown(value: Any) -> str:
 
 
 def unused_keys(example: Mapping[str, Any], used: Collection[str]) -> dict[str, int]:
-    """How often the example, its messages and their parts have a key that is not `used`: the most frequent by name, the others
-    together as "..."."""
-    found = Counter(_named(key) for key in example if key not in used)
+    """Counts of the keys that have no effect, in the example, its messages and their parts.
+
+    `used` are the example's own keys that have one. The most frequent keys are named, the others are counted together as "...".
+    """
+    counts = Counter(_key_name(key) for key in example if key not in used)
     for message in example["messages"] if "messages" in used else ():
-        found.update(_named(key, "messages.") for key in message if key not in _USED)
+        counts.update(_key_name(key, "messages.") for key in message if key not in _USED)
         content = message.get("content")
         for part in content if isinstance(content, list | tuple) else ():
-            found.update(_named(key, "messages.content.") for key in part if key not in ("type", "text"))
-    order = sorted(found.items(), key=lambda item: (-item[1], item[0]))
-    named, others = order[:MOST_KEYS], order[MOST_KEYS:]
+            counts.update(_key_name(key, "messages.content.") for key in part if key not in ("type", "text"))
+
+    most_frequent_first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    named, others = most_frequent_first[:MOST_KEYS], most_frequent_first[MOST_KEYS:]
     return {**dict(sorted(named)), **({"...": sum(count for _, count in others)} if others else {})}
 
 
-def _named(key: Any, of: str = "") -> str:
+def _key_name(key: Any, parent: str = "") -> str:
     name = str(key)
-    return of + (name if len(name) <= MOST_CHARACTERS else name[:MOST_CHARACTERS] + "...")
+    return parent + (name if len(name) <= MOST_CHARACTERS else name[:MOST_CHARACTERS] + "...")

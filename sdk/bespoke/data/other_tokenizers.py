@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokenizers in other forms than tokenizer.json, each of which transformers turns into one."""
+"""Detection of tokenizers in other formats than tokenizer.json. transformers converts each of them to one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _FORMS = {
 
 
 def check_no_other_tokenizer(folder: Path) -> None:
-    """ModelError where a folder without tokenizer.json has one of these: its model would be built as if it knew no text."""
+    """Raises ModelError if `folder`, which has no tokenizer.json, has a tokenizer in another format.
+
+    Without this error the model would be built for token ids only.
+    """
     for name, form in _FORMS.items():
         if (folder / name).is_file():
             place = str(folder)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a file of examples to the rows that a bundle ships: read, tokenize, split, pack, and say what became of each.
+"""Turns a file of examples into the rows that a bundle ships: reads, tokenizes, splits and packs them, and reports on it.
 
-The split goes by examples, never by windows of one, and by their contents: the same example twice stays on one side,
-and a file in another order gives the same sides. A file that holds a single text is split near its end instead.
+Examples are assigned to a split whole, by their contents. So equal examples land in the same split, and the order of the file does
+not matter. A file that holds a single text is split near its end instead.
 """
 
 from __future__ import annotations
@@ -27,19 +27,22 @@ __all__ = ["DataReport", "Encoder", "Prepared", "TokenRows", "prepare"]
 
 
 class Encoder(Protocol):
-    """What makes rows of examples."""
+    """Makes rows of tokens from examples."""
 
     @property
     def max_length(self) -> int:
-        """Positions of a row, at most; it has one token more."""
+        """Most positions of a row. A row has one token more than positions."""
 
     def try_encode(self, example: Mapping[str, Any], subject: str) -> Encoded:
-        """Rows of `example`, or why it has none. DataError, naming `subject`, where it cannot be used."""
+        """Rows of `example`, or why it has none. DataError, naming `subject`, if the example cannot be used."""
 
 
 class DataReport(Settings):
-    """What became of a file's rows. Tokens are those of the rows kept, train and valid together. `repeated_rows` are the same as an
-    earlier one; `left_out` counts messages of an export of chats, by what they are."""
+    """Counts of a file's rows, examples and tokens, and of what was dropped.
+
+    `tokens` are those of the rows that were kept, train and valid together. `repeated_rows` equal an earlier row. `left_out` counts
+    messages of an export of chats by their kind.
+    """
 
     file: str
     format: Format
@@ -63,6 +66,8 @@ class DataReport(Settings):
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
+    """Rows to train on, rows to validate on, and the report on how they came about."""
+
     train: TokenRows
     valid: TokenRows
     report: DataReport
@@ -81,14 +86,24 @@ def prepare(
     turns: TurnReader | None = None,
     on_row: Callable[[int], None] | None = None,
 ) -> Prepared:
-    """Tokenize the examples of `path` and split them; `on_row` gets each row's number, for a progress bar.
+    """Tokenizes the examples of a file and splits them into train and valid.
 
-    A text that holds the tokens of a chat template is read as its turns by `turns`.
+    Args:
+        path: the file of examples.
+        encoder: makes rows of tokens from an example.
+        format: the shape of the rows. By default the keys of the first row decide.
+        fields: which column or key holds what.
+        encoding: the encoding of the file. By default it is UTF-8, or UTF-16 if it begins with a byte order mark.
+        seed: chooses which examples are held out.
+        packing: joins whole rows of `text` into rows of at most `max_length` positions. Attention then crosses from one text into
+            the next, but no token is predicted across the border.
+        valid_share: share of the examples that are held out. It is at least one example if there are two, and at most
+            JUDGED_POSITIONS positions, since each gate evaluates the whole split.
+        turns: reads a text that holds the tokens of a chat template as its turns.
+        on_row: gets the number of each row, for a progress bar.
 
-    `valid_share` of the examples becomes the validation split: at least one where there are two, and at most JUDGED_POSITIONS,
-    since each gate evaluates the whole split. `packing` joins whole rows of `text` into rows of at most `max_length` positions;
-    attention then crosses from one text into the next, and no token is predicted across the border. DataError, with file and row,
-    for a row that cannot be used.
+    Raises:
+        DataError: with file and row, for a row that cannot be used.
     """
     if not 0 <= valid_share < 1:
         raise ConfigError(
@@ -108,9 +123,11 @@ def prepare(
                 expected="messages, prompt and completion, or text",
                 next_step="Add preferences to the user's examples, or give the chosen answer as the completion",
             )
-        if turns is not None and (read_in := turns.read(example, where)) is not example:
-            texts_as_turns += "messages" in read_in
-            example = dict(read_in)
+
+        if turns is not None and (as_turns := turns.read(example, where)) is not example:
+            texts_as_turns += "messages" in as_turns
+            example = dict(as_turns)
+
         encoded = encoder.try_encode(example, where)
         if encoded.untrained is None:
             examples.append(encoded)
@@ -120,10 +137,12 @@ def prepare(
             dropped[f"{encoded.untrained.got}; {encoded.untrained.expected}"] += 1
         if on_row is not None:
             on_row(number)
+
     if not examples:
         raise refusal or DataError(
             str(path), got="no rows", expected="at least one example", next_step="Give a file with examples"
         )
+
     train, valid, examples_valid = _split(examples, seed, valid_share)
     if packing and read.format == "text":
         train, valid = _pack(train, encoder.max_length), _pack(valid, encoder.max_length)
@@ -151,7 +170,7 @@ def prepare(
 
 
 def _split(examples: Sequence[Encoded], seed: int, share: float) -> tuple[list[TokenRow], list[TokenRow], int]:
-    """Rows to train on, rows to validate on, and the number of examples behind the latter."""
+    """Rows to train on, rows to validate on, and the number of examples that the latter come from."""
     if len(examples) == 1:
         rows = examples[0].rows
         most = int(
@@ -159,18 +178,20 @@ def _split(examples: Sequence[Encoded], seed: int, share: float) -> tuple[list[T
         )
         count = min(_valid_count(len(rows), share), max(1, most))
         return rows[: len(rows) - count], rows[len(rows) - count :], 0
+
     keys = [_key(example, seed) for example in examples]
     count = _valid_count(len(examples), share)
     chosen: set[bytes] = set()
     taken = positions = 0
     sizes = {key: _positions(example.rows) for key, example in zip(keys, examples, strict=True)}
     for key, repeats in sorted(Counter(keys).items()):
-        # All repeats of an example go together, unless they would take what is to be trained on, or more than is looked at.
+        # Equal examples stay together, unless no example would be left to train on or the gate would look at too many positions.
         fits = not taken or positions + repeats * sizes[key] <= JUDGED_POSITIONS
         if taken < count and taken + repeats < len(examples) and fits:
             chosen.add(key)
             taken += repeats
             positions += repeats * sizes[key]
+
     train = [row for key, example in zip(keys, examples, strict=True) if key not in chosen for row in example.rows]
     valid = [row for key, example in zip(keys, examples, strict=True) if key in chosen for row in example.rows]
     return train, valid, taken
@@ -185,6 +206,7 @@ def _valid_count(count: int, share: float) -> int:
 
 
 def _key(example: Encoded, seed: int) -> bytes:
+    """A hash of the example's tokens and mask. The order of these hashes decides which examples are held out."""
     digest = hashlib.sha256(str(seed).encode())
     for row in example.rows:
         digest.update(row.tokens.astype("<i4").tobytes() + row.mask.tobytes())
@@ -192,7 +214,7 @@ def _key(example: Encoded, seed: int) -> bytes:
 
 
 def _pack(rows: Sequence[TokenRow], max_length: int) -> list[TokenRow]:
-    """Whole rows behind each other, in order, while they fit. The first token of each stays untrained, as it was."""
+    """Joins whole rows in their order, as many as fit. The first token of each stays untrained."""
     packed: list[list[TokenRow]] = []
     length = 0
     for row in rows:

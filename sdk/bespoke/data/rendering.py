@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A chat template rendered by Jinja, in a process of its own. A template comes with a model that somebody downloads, and
-Jinja's sandbox keeps it from files and attributes but not from `{{ 10 ** 10 ** 8 }}`: time and memory are bounded by
-the system, which no loop and no long number escapes. One process renders all conversations of a template.
+"""Renders a chat template by Jinja in a child process, with bounds on time and memory.
 
-It is asked in lines of JSON, the first with template, special tokens, date and variables, each other one with
-messages and `generate`, and answers each in one: `text`; `refused`, what the template itself said of the roles; or
-`got`, `expected` and `next_step` of an error.
+A template comes with a model that somebody downloads. Jinja's sandbox keeps it from files and attributes, but not from
+`{{ 10 ** 10 ** 8 }}`. The system's limits on a process stop such a template. One process renders all conversations of a template.
+
+Parent and child exchange lines of JSON. The first request has the template, the special tokens, the date and the variables. Each
+later request has messages and `generate`. The child answers each request with one line: `text`, or `refused` with the template's
+own words about the roles, or `got`, `expected` and `next_step` of an error.
 """
 
 from __future__ import annotations
@@ -28,19 +29,20 @@ __all__ = ["NotAllowed", "Render", "refusal", "rendering"]
 
 Render = Callable[[Sequence[tuple[str, str]], bool], str]
 
-LARGEST_TEMPLATE = 1 << 20  # characters, of the template and of one conversation rendered
-# What all conversations of a template may take together; the families' templates take less than a second and 50 MB.
+LARGEST_TEMPLATE = 1 << 20  # characters of the template, and of one rendered conversation
+# Bounds for all conversations of a template together. Templates of the known families take less than a second and 50 MB.
 MOST_SECONDS = 5
 MOST_BYTES = 1 << 29  # of addresses
-_SHOWN = 200  # characters of what went wrong
+_SHOWN = 200  # characters of an error's text
 _MISSING_TOKEN = re.compile(r"'((?:bos|eos|unk|pad)_token)' is undefined")  # in jinja2's words
 
 
 class NotAllowed(Exception):
-    """The template called raise_exception: it does not know this order of roles."""
+    """The template called raise_exception, since it does not know this order of roles."""
 
 
 def refusal(*, got: str, expected: str, next_step: str) -> TemplateError:
+    """The error for a chat template that cannot be used."""
     return TemplateError("The chat template", got=got, expected=expected, next_step=next_step)
 
 
@@ -48,12 +50,14 @@ def refusal(*, got: str, expected: str, next_step: str) -> TemplateError:
 def rendering(
     template: str, special_tokens: Mapping[str, str], date: str | None, variables: Mapping[str, Any]
 ) -> Iterator[Render]:
-    """A function that renders (role, content) messages, with or without the header of an answer to come; while the context lasts.
+    """Starts the child process and yields a function that renders (role, content) messages. The context ends the process.
+
+    With its second argument true, the function renders a prompt: the text ends with the header of an answer.
 
     Templates of models that also see images read a content as a list of parts only (`message.content[0].text`). Such a template
-    gets each content as a list of one part of type text.
+    gets each content as a list of one text part.
 
-    TemplateError for what is not a template, fails, or takes more than the bounds above.
+    TemplateError for a text that is not a template, a template that fails, and one that exceeds the bounds above.
     """
     if find_spec("jinja2") is None:
         raise MissingDependency.of("A chat template", "jinja2", "build")
@@ -64,7 +68,7 @@ def rendering(
             next_step="Take the template from the model's own folder",
         )
     _parse_date(date)
-    # -P: the folder in which somebody builds is no place to import from.
+    # -P keeps the child from importing modules out of the current folder.
     command = [sys.executable, "-P", "-m", __name__]
     paths = os.pathsep.join(path for path in sys.path if path)
     with subprocess.Popen(
@@ -86,7 +90,7 @@ def rendering(
 
             yield as_parts if not _shows_content(as_texts) and _shows_content(as_parts) else as_texts
         finally:
-            child.kill()  # it holds nothing that would be lost
+            child.kill()  # nothing is lost: it writes no files
 
 
 def _parse_date(date: str | None) -> Date | None:
@@ -118,12 +122,12 @@ def _ask(child: subprocess.Popen[bytes], request: Mapping[str, Any]) -> dict[str
     assert child.stdout is not None
     line = b""
     with suppress(BrokenPipeError):
-        if (
-            child.returncode is None
-        ):  # else an earlier request has ended it, and what is written now would fail at its close
+        # If an earlier request ended the child, text written now would raise when its stdin is closed.
+        if child.returncode is None:
             child.stdin.write(json.dumps(request).encode() + b"\n")
             child.stdin.flush()
             line = child.stdout.readline()
+
     if not line.endswith(b"\n"):
         status = child.wait()
         slow = status in (-signal.SIGXCPU, -signal.SIGKILL)
@@ -139,11 +143,11 @@ def _ask(child: subprocess.Popen[bytes], request: Mapping[str, Any]) -> dict[str
     return answer
 
 
-# In the child.
+# The rest of this module runs in the child.
 
 
-class _Named(Exception):
-    """An error whose parts are known."""
+class _Refused(Exception):
+    """An error with the parts that the parent's TemplateError gets."""
 
     def __init__(self, **parts: str) -> None:
         self.parts = parts
@@ -172,7 +176,7 @@ def _compiled(template: str, date: str | None) -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Missing(jinja2.Undefined):
-        """A name that nobody gives. As nothing it would be rendered where an answer ends: one that no model learns to end."""
+        """A name without a value. It renders as nothing, except for `eos_token`: a model would never learn to end an answer."""
 
         def __str__(self) -> str:
             if self._undefined_name == "eos_token":
@@ -180,7 +184,7 @@ def _compiled(template: str, date: str | None) -> Any:
             return super().__str__()
 
     class Generation(Extension):
-        """`{% generation %}` marks an answer for masks; here the table knows, so its body is rendered as it stands."""
+        """Support for `{% generation %}`, which marks an answer for a loss mask. The mask is not needed, the body is rendered."""
 
         tags = {"generation"}  # noqa: RUF012 - jinja2's own way to name a tag
 
@@ -193,7 +197,7 @@ def _compiled(template: str, date: str | None) -> Any:
 
     def strftime_now(form: str) -> str:
         if day is None:
-            raise _Named(
+            raise _Refused(
                 got="a template that prints today's date",
                 expected="a text that does not change from day to day",
                 next_step='Freeze it with date="2024-07-26" (a day of your choice)',
@@ -204,6 +208,7 @@ def _compiled(template: str, date: str | None) -> Any:
         return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
 
     day = _parse_date(date)
+
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols], undefined=Missing
     )
@@ -212,11 +217,12 @@ def _compiled(template: str, date: str | None) -> Any:
     try:
         return environment.from_string(template)
     except jinja2.TemplateError as error:
-        raise _Named(got=str(error)[:_SHOWN], expected="a Jinja template", next_step="Fix the template") from None
+        raise _Refused(got=str(error)[:_SHOWN], expected="a Jinja template", next_step="Fix the template") from None
 
 
-def _no_such_token(name: str) -> _Named:
-    return _Named(
+def _no_such_token(name: str) -> _Refused:
+    """The error for a template that needs a special token without a value."""
+    return _Refused(
         got=f"a template that writes {name}, which no file of the model names",
         expected=f"{name} in tokenizer_config.json or special_tokens_map.json, or {name}_id in generation_config.json",
         next_step=f'Add it to tokenizer_config.json, for instance "{name}": "</s>"',
@@ -231,24 +237,25 @@ def _rendered(
         text = compiled.render(messages=messages, add_generation_prompt=generate, **given)
     except NotAllowed as error:
         return {"refused": str(error)[:_SHOWN]}
-    except _Named:
+    except _Refused:
         raise
-    except Exception as error:  # a template may do anything that the sandbox lets it
+    except Exception as error:  # a template may raise anything
         missing = _MISSING_TOKEN.match(str(error))
         if missing is not None:
             raise _no_such_token(missing[1]) from None
         roles = " ".join(message["role"] for message in messages)
-        raise _Named(
+        raise _Refused(
             got=f"{type(error).__name__}: {str(error)[:_SHOWN]} for the roles {roles}",
             expected="a text",
             next_step="Fix the template, or take it from the model's own folder",
         ) from None
+
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise _Named(got="half of a surrogate pair", expected="Unicode text", next_step="Fix the template") from None
+        raise _Refused(got="half of a surrogate pair", expected="Unicode text", next_step="Fix the template") from None
     if len(text) > LARGEST_TEMPLATE:
-        raise _Named(
+        raise _Refused(
             got=f"{len(text)} characters for a short conversation",
             expected=f"at most {LARGEST_TEMPLATE}",
             next_step="Take the template from the model's own folder",
@@ -268,9 +275,9 @@ def _serve() -> None:
                 compiled = _compiled(request["template"], request["date"])
             else:
                 answer = _rendered(compiled, names, request["messages"], request["generate"])
-        except _Named as error:
+        except _Refused as error:
             answer = error.parts
-        except Exception as error:  # of the compiler: it folds constants and recurses
+        except Exception as error:  # Jinja's compiler folds constants and recurses, which may raise anything
             got = f"{type(error).__name__}: {str(error)[:_SHOWN]}"
             answer = {"got": got, "expected": "a Jinja template", "next_step": "Fix the template"}
         sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shapes that an example may have. Its keys alone decide which one it has."""
+"""The shapes that an example may have. The keys of an example alone decide its shape."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from bespoke.errors import DataError, kind_of
 
 __all__ = ["FIELDS", "OPTIONAL_FIELDS", "Format", "refuse_chat_table", "says", "shape_of", "shapes_of"]
 
-Format = Literal[
-    "messages", "prompt_completion", "preference", "text", "tokens"
-]  # tokens: for a bundle that takes token ids only
+# A bundle that takes token ids only has the shape tokens.
+Format = Literal["messages", "prompt_completion", "preference", "text", "tokens"]
 
 FIELDS: dict[Format, tuple[str, ...]] = {
     "messages": ("messages",),
@@ -31,7 +30,7 @@ OPTIONAL_FIELDS: dict[Format, tuple[str, ...]] = {
 
 
 def says(example: Mapping[str, Any], name: str, word: str, subject: str, meaning: str) -> bool:
-    """Whether the optional field `name` of an example is `word`, the only one that it may have. DataError for another."""
+    """Whether an example has the optional field `name`. Its only value is `word`; DataError for any other."""
     value = example.get(name)
     if value is not None and value != word:
         raise DataError(
@@ -44,12 +43,12 @@ def says(example: Mapping[str, Any], name: str, word: str, subject: str, meaning
 
 
 def shapes_of(example: Mapping[str, Any]) -> list[Format]:
-    """The shapes whose keys `example` has."""
+    """The shapes whose keys are all in `example`."""
     return [shape for shape, fields in FIELDS.items() if all(field in example for field in fields)]
 
 
 def shape_of(example: Mapping[str, Any], subject: str = "example") -> Format:
-    """The one shape whose keys `example` has; none, or several, is a DataError."""
+    """The shape of `example`. DataError if its keys fit no shape or several."""
     if not isinstance(example, Mapping):
         raise DataError(
             subject,
@@ -57,11 +56,13 @@ def shape_of(example: Mapping[str, Any], subject: str = "example") -> Format:
             expected="an object with messages, prompt and completion, prompt with chosen and rejected, or text",
             next_step="Give one JSON object per example",
         )
-    found = shapes_of(example)
-    if len(found) == 1:
-        return found[0]
+
+    shapes = shapes_of(example)
+    if len(shapes) == 1:
+        return shapes[0]
+
     keys = ", ".join(repr(str(key)) for key in list(example)[:12]) or "none"
-    if not found:
+    if not shapes:
         raise DataError(
             subject,
             got=f"the keys {keys}",
@@ -70,23 +71,24 @@ def shape_of(example: Mapping[str, Any], subject: str = "example") -> Format:
         )
     raise DataError(
         subject,
-        got=f"keys of several shapes ({' and '.join(found)})",
+        got=f"keys of several shapes ({' and '.join(shapes)})",
         expected="one of them",
         next_step="Name the one to use with format=, or remove the others",
     )
 
 
-# Columns of a chat with one message in each row, in lower case.
+# Columns of a table that has one message of a chat in each row, in lower case.
 _SENDERS = ("sender", "sender_name", "from", "speaker", "author", "absender", "von")
 _TEXTS = ("text", "message", "content", "body", "msg", "nachricht")
 _TIMES = ("date", "time", "timestamp", "datetime", "sent", "sent_at", "created_at", "datum", "zeit")
 
 
 def refuse_chat_table(row: Mapping[str, Any], subject: str) -> None:
-    """DataError for a row of a chat: each message alone, with its sender and time, is no example."""
+    """Raises DataError for a row of a chat table: one message with its sender and time is not an example."""
     columns = {key.lower().strip(): key for key in row if isinstance(key, str)}
-    found = [next((columns[name] for name in names if name in columns), None) for names in (_SENDERS, _TEXTS, _TIMES)]
-    sender, text, time = found
+    sender, text, time = (
+        next((columns[name] for name in names if name in columns), None) for names in (_SENDERS, _TEXTS, _TIMES)
+    )
     if sender is None or text is None or time is None:
         return
     raise DataError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a tokenizer puts a space before a text, read off its normalizer and pre-tokenizer, and the same tokenizer without it."""
+"""The space that a tokenizer puts before a text: reads where it does so, and removes it from a tokenizer.json."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from typing import Any, Literal
 
 __all__ = ["prefix_of", "settings_of", "steps_of", "without_prefix"]
 
-# Where a tokenizer puts its space: nowhere; before the whole text; before every stretch between two added tokens.
-Prefix = Literal["none", "text", "stretch"]
+# Where a tokenizer puts its space: nowhere, before the whole text, or before every stretch between two added tokens.
+SpacePlace = Literal["none", "text", "stretch"]
 
 
 def steps_of(part: Any, inner: str) -> list[dict[str, Any]]:
-    """The members of a normalizer or pre-tokenizer, which is one, a sequence of some, or null."""
+    """The steps of a normalizer or pre-tokenizer, which is a single step, a sequence of them, or null."""
     if not isinstance(part, dict):
         return []
     return list(part[inner]) if part.get("type") == "Sequence" else [part]
 
 
 def settings_of(component: Any) -> Any:
-    """A normalizer or pre-tokenizer as tokenizer.json writes it: parsing the whole file would cost 45 MB for Qwen2.5."""
+    """A normalizer or pre-tokenizer as tokenizer.json has it. Parsing the whole file would cost 45 MB for Qwen2.5."""
     return None if component is None else json.loads(component.__getstate__())
 
 
-def prefix_of(normalizer: Any, pre_tokenizer: Any) -> Prefix:
+def prefix_of(normalizer: Any, pre_tokenizer: Any) -> SpacePlace:
+    """Where the tokenizer with these two parts puts a space before a text."""
     for step in steps_of(normalizer, "normalizers"):
         if step.get("type") == "Prepend":
             return "stretch"
@@ -38,10 +39,11 @@ def prefix_of(normalizer: Any, pre_tokenizer: Any) -> Prefix:
 
 
 def without_prefix(data: dict[str, Any]) -> dict[str, Any]:
-    """The same tokenizer.json, putting no space before a text."""
+    """A copy of a tokenizer.json that puts no space before a text."""
     changed = dict(data)
     normalizers = [s for s in steps_of(data.get("normalizer"), "normalizers") if s.get("type") != "Prepend"]
     changed["normalizer"] = {"type": "Sequence", "normalizers": normalizers} if normalizers else None
+
     steps = []
     for step in steps_of(data.get("pre_tokenizer"), "pretokenizers"):
         if step.get("type") == "Metaspace":

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a Jinja chat template to `Turns`: render short conversations of marked messages, read off what stands between.
+"""Compiles a Jinja chat template to `Turns`: renders short conversations of marked messages and reads off the text between them.
 
-Compiled are the orders (system) user assistant user ..., which a template must know; and, where the template renders
-them with the same glue, orders beyond it (two user messages in a row, the assistant first). Everything is then checked
-against the template on random conversations. Not covered, and so not said by the table: what a template does to
-certain words within a content (Qwen3 cuts `<think>...</think>` out of earlier answers) or to one of white space alone
-(GLM leaves out what stands before it); contents stay as given.
+A template must know the orders (system) user assistant user ... Other orders, such as two user messages in a row or the assistant
+first, are compiled if the template renders them with the same glue. The result is checked against the template on random
+conversations.
+
+Contents stay as they are. So two things that templates do are not compiled: changes within a content (Qwen3 cuts
+`<think>...</think>` out of earlier answers), and a different text before a content of white space alone (GLM).
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ from bespoke.format.plain_file import read_plain
 
 __all__ = ["compile_turns", "find_template", "random_conversation"]
 
-Table = dict[tuple[str, str, bool], str]
+# (previous, next, last) to the text between the two messages, as in `Glue`.
+GlueTable = dict[tuple[str, str, bool], str]
 
-LONGEST = 5  # messages of a compiled conversation: enough for each (previous, next, last) to be met in two surroundings
+# Most messages of a rendered conversation. With 5, each (previous, next, last) occurs in two different conversations.
+LONGEST = 5
 LONGEST_OPTIONAL = 4
 CHECKED_CONVERSATIONS = 200
 # Transitions that a template may know beyond (system) user assistant user ...
@@ -46,14 +49,14 @@ OPTIONAL = (
     ("system", "assistant"),
     ("system", "end"),
 )
-# str.isspace(), which is what Jinja's `trim` strips.
+# The characters of str.isspace(), which Jinja's `trim` strips.
 WHITESPACE = (
     "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"
 )
 _FIRST: tuple[tuple[Role, ...], ...] = ((), ("system",))
 _ALTERNATING: tuple[Role, Role] = ("user", "assistant")
-# Names by which templates let a caller turn the thinking of a model off.
+# Variables by which a template lets its caller turn the model's thinking off.
 _SWITCH = re.compile(r"\b(?:enable_thinking|\w*thinking\w*)\b")
 MOST_SWITCHES = 4
 WORDS = (
@@ -87,7 +90,7 @@ WORDS = (
 
 
 def find_template(folder: Path) -> str | None:
-    """The chat template of a model folder: chat_template.jinja, else the one in tokenizer_config.json, else None."""
+    """The chat template of a model folder, from chat_template.jinja or else tokenizer_config.json. None if it has none."""
     own, config = folder / "chat_template.jinja", folder / "tokenizer_config.json"
     reading = own if own.is_file() else config
     try:
@@ -116,16 +119,21 @@ def compile_turns(
     added_tokens: Collection[str] = (),
     note: Note = lambda words: None,
 ) -> Turns:
-    """Compile a Jinja chat template, and hold the result against the template itself on random conversations.
+    """Compiles a Jinja chat template and checks the result against the template on random conversations.
 
-    `special_tokens` are the names that a template uses (`bos_token`, `eos_token`). `date`, "2024-07-26", is what a
-    template that prints today's date prints from now on. `variables` go to the template (`{"enable_thinking": False}`).
-    `added_tokens` are the texts that the tokenizer makes one token of: no piece of a turn ends within one.
+    A prompt ends as a training row begins its answer. If the template does otherwise, its switches for thinking are tried. The
+    remaining differences are removed (answer_headers.py).
 
-    A prompt ends as a training row begins. Where the template has it otherwise, its switches of thinking are tried, and what
-    remains is made the same (answer_headers.py); `note` gets a sentence for each such change.
+    Args:
+        template: the text of the template.
+        special_tokens: the tokens that a template may use by name (`bos_token`, `eos_token`).
+        date: the day, such as "2024-07-26", for a template that prints today's date.
+        variables: further variables of the template, such as `{"enable_thinking": False}`.
+        added_tokens: the texts that are one token of the tokenizer. No piece of a turn ends within one.
+        note: gets a sentence for each change to the template's behaviour.
 
-    TemplateError, with the two texts that differ, for a template whose glue depends on anything else.
+    Raises:
+        TemplateError: with the two texts that differ, for a template whose glue depends on more than the roles.
     """
     first = _rendered(template, special_tokens, date, variables or {}, added_tokens)
     turns = first
@@ -154,21 +162,24 @@ def _rendered(
 
 
 def _switches(template: str) -> list[str]:
-    found = dict.fromkeys(["enable_thinking", *sorted(set(_SWITCH.findall(template)))])
-    return [name for name in found if name in template][:MOST_SWITCHES]
+    """Names in the template that may turn thinking off, enable_thinking first."""
+    names = dict.fromkeys(["enable_thinking", *sorted(set(_SWITCH.findall(template)))])
+    return [name for name in names if name in template][:MOST_SWITCHES]
 
 
 def _compiled(render: Render, added_tokens: Collection[str]) -> Turns:
+    """The turns of a template, with as many optional orders as it renders with the same glue."""
     table = _base_table(render)
     for transition in OPTIONAL:
         wider = _with_transition(render, table, transition)
         if transition != ("assistant", "assistant") or continues_alike(wider):
             table = wider
+
     try:
         turns = _turns(render, table, added_tokens)
         _check(render, turns)
     except TemplateError:
-        base = _base_table(render)  # what only the optional orders break is left out, not refused
+        base = _base_table(render)  # a template that only the optional orders break is compiled without them
         if base == table:
             raise
         turns = _turns(render, base, added_tokens)
@@ -181,7 +192,7 @@ def _mark(index: int) -> str:
 
 
 def _orders(longest: int) -> Iterator[tuple[Role, ...]]:
-    """(system) user assistant user ..., up to `longest` messages."""
+    """Yields the orders (system) user assistant user ..., up to `longest` messages."""
     for count in range(1, longest + 1):
         for first in _FIRST:
             body = count - len(first)
@@ -189,8 +200,9 @@ def _orders(longest: int) -> Iterator[tuple[Role, ...]]:
                 yield (*first, *(_ALTERNATING[i % 2] for i in range(body)))
 
 
-def _base_table(render: Render) -> Table:
-    table: Table = {}
+def _base_table(render: Render) -> GlueTable:
+    """The glue of the orders that every template must know. TemplateError if it does not render one user message."""
+    table: GlueTable = {}
     complaint = "nothing"
     for order in _orders(LONGEST):
         for generate in (False, True):
@@ -207,23 +219,24 @@ def _base_table(render: Render) -> Table:
     return table
 
 
-def _read_off(render: Render, order: Sequence[Role], generate: bool, table: Table) -> None:
-    """Add the glue of one conversation to `table`; TemplateError where it contradicts what is there."""
+def _read_off(render: Render, order: Sequence[Role], generate: bool, table: GlueTable) -> None:
+    """Adds the glue of one conversation to `table`. TemplateError if an entry of the table contradicts it."""
     rest = render([(role, _mark(i)) for i, role in enumerate(order)], generate)
     line = ["start", *order, "generate" if generate else "end"]
     for index in range(len(order) + 1):
         if index < len(order):
-            before, found, rest = rest.partition(_mark(index))
-            if not found and order[index] == "system":
+            before, mark, rest = rest.partition(_mark(index))
+            if not mark and order[index] == "system":
                 raise NotAllowed("it leaves out a message of the system")
-            if not found or _mark(index) in rest:
+            if not mark or _mark(index) in rest:
                 raise refusal(
-                    got=f"the content of message {index} of {' '.join(order)} {'twice' if found else 'nowhere'}",
+                    got=f"the content of message {index} of {' '.join(order)} {'twice' if mark else 'nowhere'}",
                     expected="each content once, in order",
                     next_step="Use prompt and completion instead of messages, or another template",
                 )
         else:
             before = rest
+
         key = (line[index], line[index + 1], index == len(order) - 1)
         if table.setdefault(key, before) != before:
             raise refusal(
@@ -233,11 +246,11 @@ def _read_off(render: Render, order: Sequence[Role], generate: bool, table: Tabl
             )
 
 
-def _with_transition(render: Render, table: Table, transition: tuple[str, str]) -> Table:
-    """The table with one more transition between roles, or as it was where the template does not bear it."""
+def _with_transition(render: Render, table: GlueTable, transition: tuple[str, str]) -> GlueTable:
+    """The table with one more transition between roles, or `table` itself if the template does not allow it."""
     known = {(previous, following) for previous, following, _ in table} | {transition}
     wider = dict(table)
-    met = False
+    is_rendered = False
     for count in range(1, LONGEST_OPTIONAL + 1):
         for order in itertools.product(ROLES, repeat=count):
             for generate in (False, True):
@@ -249,33 +262,34 @@ def _with_transition(render: Render, table: Table, transition: tuple[str, str]) 
                     _read_off(render, order, generate, wider)
                 except (NotAllowed, TemplateError):
                     return table
-                met = True
-    return wider if met else table
+                is_rendered = True
+    return wider if is_rendered else table
 
 
-def _turns(render: Render, table: Table, added_tokens: Collection[str]) -> Turns:
+def _turns(render: Render, table: GlueTable, added_tokens: Collection[str]) -> Turns:
     glue = tuple(Glue(previous=p, next=n, last=last, text=text) for (p, n, last), text in sorted(table.items()))  # type: ignore[arg-type]
     endings = []
     for role in sorted(ROLES):
         if (role, "end", False) not in table:
-            continue  # no text is known to end such a turn: what follows may be the next turn's header
+            continue  # without the end of a conversation, the end of this turn and the next header cannot be separated
         behind = [text for (previous, _, _), text in table.items() if previous == role]
         shared = _whole_tokens(shared_beginning(behind), behind, added_tokens)
-        # Whitespace behind the closing token is never generated: generation stops at the token.
+        # White space behind the closing token is cut off, because generation stops at the token.
         shared = shared.rstrip() or shared
         if shared:
             endings.append(Ending(role=role, text=shared))
+
     trims = []
     for previous, following, last in sorted(table):
-        found = _order_with(table, previous, following, last)
-        left, right = _trimmed(render, *found) if found is not None else ("", "")
+        conversation = _order_with(table, previous, following, last)
+        left, right = _trimmed(render, *conversation) if conversation is not None else ("", "")
         if left or right:
             trims.append(Trim(previous=previous, role=following, last=last, left=left, right=right))  # type: ignore[arg-type]
     return Turns(glue=glue, trims=tuple(trims), endings=tuple(endings))
 
 
 def _whole_tokens(shared: str, texts: Sequence[str], added_tokens: Collection[str]) -> str:
-    """The beginning `shared` of `texts`, ended before a token that some of them go on with."""
+    """The beginning `shared` of `texts`, cut so that it does not end within an added token of any text."""
     for end in range(len(shared), 0, -1):
         parts = [
             (token, cut) for token in added_tokens for cut in range(1, len(token)) if shared[:end].endswith(token[:cut])
@@ -285,8 +299,8 @@ def _whole_tokens(shared: str, texts: Sequence[str], added_tokens: Collection[st
     return ""
 
 
-def _order_with(table: Table, previous: str, following: str, last: bool) -> tuple[list[Role], int] | None:
-    """A conversation that the table knows and the place in it of a message of such surroundings; None for no message."""
+def _order_with(table: GlueTable, previous: str, following: str, last: bool) -> tuple[list[Role], int] | None:
+    """A known conversation with this transition, and the place of the message behind it. None if that is not a message."""
     for count in range(1, LONGEST + 1):
         for order in itertools.product(ROLES, repeat=count):
             line = ("start", *order, "end")
@@ -299,7 +313,7 @@ def _order_with(table: Table, previous: str, following: str, last: bool) -> tupl
 
 
 def _trimmed(render: Render, order: Sequence[Role], place: int) -> tuple[str, str]:
-    """Which whitespace the template strips before and behind the content at `place`."""
+    """The white space that the template strips before and behind the content at `place`."""
 
     def around(content: str) -> tuple[str, str]:
         marked = [(role, content if i == place else _mark(i)) for i, role in enumerate(order)]
@@ -322,7 +336,7 @@ def _trimmed(render: Render, order: Sequence[Role], place: int) -> tuple[str, st
 
 
 def _check(render: Render, turns: Turns) -> None:
-    """Hold the table against the template on random conversations."""
+    """Checks the turns against the template on random conversations. TemplateError for a text that differs."""
     chance = random.Random(0)
     for _ in range(CHECKED_CONVERSATIONS):
         messages, generate = random_conversation(chance, turns)
@@ -341,7 +355,7 @@ def _check(render: Render, turns: Turns) -> None:
 
 
 def random_conversation(chance: random.Random, turns: Turns) -> tuple[list[tuple[Role, str]], bool]:
-    """(role, content) messages in an order that the table knows, and whether an answer is asked for."""
+    """Random (role, content) messages in an order that the turns know, and whether they are a prompt."""
     known: set[tuple[str, str, bool]] = {(g.previous, g.next, g.last) for g in turns.glue}
     while True:
         count = chance.randint(1, 9)

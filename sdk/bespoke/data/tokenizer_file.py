@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tokenizer.bin: a tokenizer.json as tables that a device maps and reads in place (bindings/native/src/text/tokenizer_file.cpp).
+"""Writer of tokenizer.bin: a tokenizer.json as tables that a device maps and reads in place.
 
-All numbers are little-endian. A header, then sections in the order of `SECTIONS`, each beginning at a multiple of 8 bytes,
-with nothing behind the last:
+bindings/native/src/text/tokenizer_file.cpp reads it. All numbers are little-endian. The file is a header and then the sections in
+the order of `SECTIONS`. Each section begins at a multiple of 8 bytes, and nothing follows the last:
 
-    magic        8 bytes "bsptok" and two zeros
-    settings     uint32 each: version, flags, pattern, most_numbers, prefix, bos, eos, vocabulary, how many slots a search in
-                 merges, characters and words may look at, and the token of what is unknown
-    count        uint64 of each section: its entries
+    magic        8 bytes: "bsptok" and two zeros
+    settings     uint32 each: version, flags, pattern, most_numbers, prefix, bos, eos, vocabulary, the most slots that a search
+                 looks at in merges, characters and words, and the unknown token
+    count        uint64 for each section: the number of its entries
 
-A hash table has a power of two of slots; a key is looked for from its own slot on, slot by slot, up to as many as the header
-says, and is not there if an empty one comes first. What is empty or absent is 2^32 - 1. Equal tokenizers give equal bytes.
+The number of slots of a hash table is a power of two. A search begins at the key's own slot and looks at one slot after another, up
+to the number in the header. An empty slot ends it: the key is absent. Empty and absent values are 2^32 - 1. Equal tokenizers give
+equal bytes.
 
 A vocabulary may lack tokens for some bytes (known_bytes.py). Files of version 1 have a token for each byte, and 0 in the place of
 the unknown token.
@@ -52,8 +53,8 @@ MAGIC = b"bsptok\0\0"
 VERSION = 2
 NONE = 0xFFFFFFFF
 LARGEST_TOKEN = 0xFFFF  # bytes
-_ODD_BYTE = re.compile("<0x([+][0-9a-fA-F]|[0-9a-fA-F]{2})>")  # decoded to a byte by the `tokenizers` package
-_BLOCK = 128  # characters whose classes stand together
+_ODD_BYTE = re.compile("<0x([+][0-9a-fA-F]|[0-9a-fA-F]{2})>")  # the `tokenizers` package decodes it to a byte
+_BLOCK = 128  # characters of one block of classes
 
 
 class Flag(IntFlag):
@@ -89,41 +90,44 @@ SETTINGS = (
     "word_slots",
     "unknown",
 )
-# Name: (type, numbers of an entry).
+# Name to (type, numbers in an entry).
 SECTIONS: Mapping[str, tuple[str, int]] = {
-    "byte_ids": ("<u4", 1),  # [256]: the token of each byte, or none
-    "merges": ("<u4", 4),  # slots of left, right, rank, result
-    "token_ends": ("<u4", 1),  # [vocabulary]: where in token_bytes each token ends; it begins where the one before ends
-    "token_bytes": ("u1", 1),  # what a token is decoded to; of a byte's own token that byte
-    "words": ("<u4", 1),  # slots: tokens by their bytes
-    "characters": ("<u4", 2),  # slots of code point, token
-    "added": (
+    "byte_ids": ("<u4", 1),  # [256]: the token of each byte, or absent
+    "merges": ("<u4", 4),  # hash table: left, right, rank, result
+    "token_ends": (
         "<u4",
-        6,
-    ),  # id, flags, and first byte and size in added_text of its content and of what is looked for, in that order
+        1,
+    ),  # [vocabulary]: the end of each token in token_bytes; it begins at the end of the one before
+    "token_bytes": ("u1", 1),  # the bytes that each token is decoded to
+    "words": ("<u4", 1),  # hash table: tokens by their bytes
+    "characters": ("<u4", 2),  # hash table: code point, token
+    # Id, flags, first byte and size of its content in added_text, first byte and size there of the text to search for.
+    "added": ("<u4", 6),
     "added_text": ("u1", 1),
-    "control": ("<u4", 1),  # ascending: tokens that content never becomes
-    "class_blocks": ("<u2", 1),  # [0x110000 / 128]: which block of classes these characters have
+    "control": ("<u4", 1),  # tokens that content never becomes; ascending
+    "class_blocks": ("<u2", 1),  # [0x110000 / 128]: the block of classes for these characters
     "classes": ("u1", 1),  # [blocks * 128]: bits in the order of _classes
-    "changes": ("<u4", 4),  # code point, order among marks (0: none), first and count in decomposed; ascending
+    "changes": ("<u4", 4),  # code point, order among marks (0: not a mark), first and count in decomposed; ascending
     "decomposed": ("<u4", 1),  # code points
     "compositions": ("<u4", 3),  # first, second, composed; ascending
 }
 
 
 def write_tokenizer_file(tokenizer: Tokenizer, subject: str = "tokenizer.json") -> bytes:
-    """The bytes of tokenizer.bin. ModelError, naming what differs, for a tokenizer that the core does not run."""
+    """The bytes of tokenizer.bin. ModelError, naming the difference, for a tokenizer that the core does not run."""
     document = json.loads(tokenizers.Tokenizer.from_buffer(tokenizer.files()["tokenizer.json"]).to_str())
     kind = read_kind(document, subject)
     vocabulary: dict[str, int] = document["model"]["vocab"]
     added: list[dict[str, Any]] = document["added_tokens"]
+
     byte_level = kind.pattern != Pattern.sentencepiece
     names = byte_names(byte_level)
     lacks_bytes = not vocabulary.keys() >= set(names)
     unknown = _unknown(document["model"], kind, lacks_bytes, subject)
+
     spelled = {
         **{token_id: text for text, token_id in vocabulary.items()},
-        **{one["id"]: one["content"] for one in added},
+        **{token["id"]: token["content"] for token in added},
     }
     size = max(spelled) + 1
     tokens = [token_bytes(spelled[token_id], byte_level) if token_id in spelled else b"" for token_id in range(size)]
@@ -167,7 +171,8 @@ def write_tokenizer_file(tokenizer: Tokenizer, subject: str = "tokenizer.json") 
         "decomposed": decomposed,
         "compositions": compositions,
     }
-    # What a text loses may have kept two signs for a space apart, of which merges make one token.
+
+    # Words may be cut at spaces unless a merge crosses one. If bytes are lost, two signs for a space that stood apart may merge.
     cuts_words = not byte_level and not crosses and not lacks_bytes
     flags = _flags(kind, cuts_words=cuts_words, fuses_unknown=unknown is not None and document["model"]["fuse_unk"])
     settings = (
@@ -182,7 +187,7 @@ def write_tokenizer_file(tokenizer: Tokenizer, subject: str = "tokenizer.json") 
 
 
 def _unknown(model: Mapping[str, Any], kind: TokenizerKind, lacks_bytes: bool, subject: str) -> int | None:
-    """The token of what has none. ModelError where the model's rules for that are not those that the core has."""
+    """The token for bytes without one, None if they are lost. ModelError for rules that the core does not have."""
     name, vocabulary = model["unk_token"], model["vocab"]
     if not lacks_bytes:
         return None if name is None else vocabulary.get(name)
@@ -215,7 +220,7 @@ def _pack(settings: Sequence[int], sections: Mapping[str, npt.NDArray[Any]]) -> 
 
 
 def _flags(kind: TokenizerKind, cuts_words: bool, fuses_unknown: bool) -> int:
-    asked = {
+    values = {
         Flag.nfc: kind.nfc,
         Flag.replaces_spaces: kind.replaces_spaces,
         Flag.whole_words: kind.whole_words,
@@ -224,7 +229,7 @@ def _flags(kind: TokenizerKind, cuts_words: bool, fuses_unknown: bool) -> int:
         Flag.strips_space: kind.strips_space,
         Flag.fuses_unknown: fuses_unknown,
     }
-    return sum(flag for flag, given in asked.items() if given)
+    return sum(flag for flag, is_set in values.items() if is_set)
 
 
 def _or_none(token_id: int | None) -> int:
@@ -235,21 +240,21 @@ def _or_none(token_id: int | None) -> int:
 
 
 def merge_pairs(merges: Iterable[Any]) -> Iterable[tuple[str, str]]:
-    """Of tokenizer.json, which writes a pair as a list or as a text with a space."""
+    """Yields the (left, right) of each merge. tokenizer.json has a pair as a list or as a text with a space."""
     for merge in merges:
         left, right = merge.split(" ") if isinstance(merge, str) else merge
         yield left, right
 
 
 def _merges(merges: Iterable[Any], vocabulary: Mapping[str, int]) -> dict[tuple[int, int], tuple[int, int]]:
-    """(left, right) to (rank, result); of a pair that is listed twice the last counts, as in the tokenizers package."""
+    """(left, right) to (rank, result). If a pair is listed twice, the last counts, as in the `tokenizers` package."""
     return {
         (vocabulary[left], vocabulary[right]): (rank, vocabulary[left + right])
         for rank, (left, right) in enumerate(merge_pairs(merges))
     }
 
 
-# Hash tables; the three functions stand in tokenizer_file.cpp too.
+# Hash tables. tokenizer_file.cpp has these three functions too.
 
 
 def _pair_hash(left: int, right: int) -> int:
@@ -257,7 +262,7 @@ def _pair_hash(left: int, right: int) -> int:
 
 
 def _bytes_hash(text: bytes) -> int:
-    """FNV-1a."""
+    """The FNV-1a hash of a token's bytes."""
     value = 0x811C9DC5
     for byte in text:
         value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
@@ -265,22 +270,24 @@ def _bytes_hash(text: bytes) -> int:
 
 
 def _hash_table(entries: Sequence[tuple[int, Sequence[int]]], width: int) -> tuple[npt.NDArray[np.uint32], int]:
-    """The slots, and how many of them the longest search looks at."""
+    """The slots of a hash table, and the number of slots that the longest search looks at."""
     if not entries:
         return np.zeros((0, width), "<u4"), 0
     size = 1
     while size < len(entries) * 1.5:
         size *= 2
-    taken: list[Sequence[int] | None] = [None] * size
+
+    slots: list[Sequence[int] | None] = [None] * size
     longest = 0
-    for value, entry in entries:
-        slot, looked = value & (size - 1), 1
-        while taken[slot] is not None:
-            slot, looked = (slot + 1) & (size - 1), looked + 1
-        taken[slot] = entry
-        longest = max(longest, looked)
+    for hashed, entry in entries:
+        slot, looked_at = hashed & (size - 1), 1
+        while slots[slot] is not None:
+            slot, looked_at = (slot + 1) & (size - 1), looked_at + 1
+        slots[slot] = entry
+        longest = max(longest, looked_at)
+
     empty = (NONE,) * width
-    return np.array([entry or empty for entry in taken], "<u4"), longest
+    return np.array([entry or empty for entry in slots], "<u4"), longest
 
 
 # Added tokens.
@@ -289,23 +296,29 @@ def _hash_table(entries: Sequence[tuple[int, Sequence[int]]], width: int) -> tup
 def _added(
     added: Sequence[Mapping[str, Any]], normalizer: Any, control: frozenset[int], subject: str
 ) -> tuple[npt.NDArray[np.uint32], bytes]:
-    """Records in the order in which they are looked for: those that stand for the text as it comes, then those that stand for the
-    normalized text; each part ascending by its bytes."""
+    """The records of the added tokens, and the texts that they point into.
+
+    They are in the order of the search: first those that are searched in the original text, then those that are searched in the
+    normalized text. Each part ascends by its bytes.
+    """
     normalize = _normalize(normalizer)
-    found = []
+    ordered = []
     for token in added:
         content = token["content"]
         sought = normalize(content) if token["normalized"] else content
         if not sought:
             refuse(f"{subject}: added token {token['id']}", f"{content!r}, of which nothing is left", "a text")
-        found.append((bool(token["normalized"]), sought.encode(), content.encode(), token["id"]))
-    found.sort()
-    for one, other in itertools.pairwise(found):
-        if one[:2] == other[:2]:
-            refuse(f"{subject}: added tokens {one[3]} and {other[3]}", "the same text", "a text of its own for each")
+        ordered.append((bool(token["normalized"]), sought.encode(), content.encode(), token["id"]))
+    ordered.sort()
+    for token, following in itertools.pairwise(ordered):
+        if token[:2] == following[:2]:
+            refuse(
+                f"{subject}: added tokens {token[3]} and {following[3]}", "the same text", "a text of its own for each"
+            )
+
     text = b""
     records = []
-    for normalized, sought, content, token_id in found:
+    for normalized, sought, content, token_id in ordered:
         flags = (AddedFlag.protected if token_id in control else 0) | (AddedFlag.normalized if normalized else 0)
         records.append((token_id, flags, len(text), len(content), len(text) + len(content), len(sought)))
         text += content + sought
@@ -313,10 +326,10 @@ def _added(
 
 
 def _normalize(normalizer: Any) -> Any:
-    """The normalizer alone, of a tokenizer without a vocabulary."""
+    """A function that normalizes a text by the normalizer of a tokenizer.json."""
     if normalizer is None:
         return lambda text: text
-    empty = json.loads(tokenizers.Tokenizer(tokenizers.models.BPE()).to_str())
+    empty = json.loads(tokenizers.Tokenizer(tokenizers.models.BPE()).to_str())  # the package reads whole documents only
     return tokenizers.Tokenizer.from_str(json.dumps({**empty, "normalizer": normalizer})).normalizer.normalize_str
 
 
@@ -324,15 +337,16 @@ def _normalize(normalizer: Any) -> Any:
 
 
 def _classes(kind: TokenizerKind) -> list[frozenset[str]]:
-    """What a character may be; the place in the list is the bit."""
-    asked = (kind.letters, kind.numbers, kind.spaces, kind.before_letters, kind.newlines)
-    found = [frozenset[str]() if pattern is None else matching(pattern) for pattern in asked]
-    found.append(single_digits() if kind.single_digits else frozenset())
-    found += [normalization().joining, normalization().changing] if kind.nfc else [frozenset(), frozenset()]
-    return found
+    """The characters of each class. The place in the list is the number of the class's bit."""
+    patterns = (kind.letters, kind.numbers, kind.spaces, kind.before_letters, kind.newlines)
+    classes = [frozenset[str]() if pattern is None else matching(pattern) for pattern in patterns]
+    classes.append(single_digits() if kind.single_digits else frozenset())
+    classes += [normalization().joining, normalization().changing] if kind.nfc else [frozenset(), frozenset()]
+    return classes
 
 
 def _class_blocks(kind: TokenizerKind) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint8]]:
+    """The number of the block for each 128 characters, and the different blocks."""
     flat = np.zeros(0x110000, np.uint8)
     for bit, members in enumerate(_classes(kind)):
         flat[np.fromiter(map(ord, members), np.int64, len(members))] |= 1 << bit
@@ -343,17 +357,18 @@ def _class_blocks(kind: TokenizerKind) -> tuple[npt.NDArray[np.uint16], npt.NDAr
 def _normalization(
     kind: TokenizerKind,
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+    """The sections changes, decomposed and compositions. They are empty for a tokenizer without NFC."""
     changes: list[tuple[int, int, int, int]] = []
     decomposed: list[int] = []
     compositions: list[tuple[int, int, int]] = []
     if kind.nfc:
-        known = normalization()
-        for character in sorted(known.decompositions.keys() | known.orders.keys()):
-            parts = [ord(part) for part in known.decompositions.get(character, "")]
-            changes.append((ord(character), known.orders.get(character, 0), len(decomposed), len(parts)))
+        nfc = normalization()
+        for character in sorted(nfc.decompositions.keys() | nfc.orders.keys()):
+            parts = [ord(part) for part in nfc.decompositions.get(character, "")]
+            changes.append((ord(character), nfc.orders.get(character, 0), len(decomposed), len(parts)))
             decomposed += parts
         compositions = sorted(
-            (ord(first), ord(second), ord(one)) for (first, second), one in known.compositions.items()
+            (ord(first), ord(second), ord(composed)) for (first, second), composed in nfc.compositions.items()
         )
     return (
         np.array(changes, "<u4").reshape(-1, 4),

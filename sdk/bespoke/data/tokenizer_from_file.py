@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tokenizer.bin back to the tokenizer that it was written from: the inverse of tokenizer_file.py.
+"""Reader of tokenizer.bin: the inverse of tokenizer_file.py.
 
-A bundle has tokenizer.bin alone wherever that is enough. What comes back gives the same tokens and the same text; it has no
-post-processor and no offsets of its own, its added tokens are special where content may never become them, and a token that
-nothing looks up may be spelled in another way. A build asks `can_be_read_back`, and keeps tokenizer.json where the answer is no.
+A bundle has only tokenizer.bin if that is enough to make the tokenizer again. The tokenizer from it gives the same tokens and the
+same text as the original. It differs in these ways: it has no post-processor and no offsets of its own, its added tokens are
+special if content may never become them, and a token that nothing looks up may have another spelling. A build asks
+`can_be_read_back` and keeps tokenizer.json if the answer is no.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ __all__ = ["TextFiles", "can_be_read_back", "read_tokenizer_file", "tokenizer_of
 _COUNTS_AT = -(-(len(MAGIC) + 4 * len(SETTINGS)) // 8) * 8
 _HEADER = _COUNTS_AT + 8 * len(SECTIONS)
 _MOST_TOKENS = 1 << 22
-_MOST_BYTES = 1 << 25  # of all merges together: each names two tokens, which a damaged file could make long
-_ACUTE = 0x301  # a mark: a letter to Qwen3.5 alone
+_MOST_BYTES = 1 << 25  # of all merges' texts together, which a damaged file could make long
+_ACUTE = 0x301  # a combining mark; only Qwen3.5's pattern counts it as a letter
 _BLOCK = 128  # characters
 
 
 class TextFiles(Protocol):
-    """The files of a bundle's manifest that make a tokenizer."""
+    """The names that a bundle's manifest has for the files of its tokenizer."""
 
     @property
     def tokenizer(self) -> str | None: ...
@@ -56,7 +57,7 @@ class TextFiles(Protocol):
 
 
 def tokenizer_of(files: TextFiles, read: Callable[[str], bytes]) -> Tokenizer | None:
-    """The tokenizer of a bundle, None where it takes token ids only. Bundles before format 1.6 have a tokenizer.json."""
+    """The tokenizer of a bundle, None if it takes token ids only. Bundles before format 1.6 have a tokenizer.json."""
     if files.tokenizer is not None:
         config = None if files.tokenizer_config is None else read(files.tokenizer_config)
         return Tokenizer.from_bytes(read(files.tokenizer), config, files.tokenizer)
@@ -64,9 +65,9 @@ def tokenizer_of(files: TextFiles, read: Callable[[str], bytes]) -> Tokenizer | 
 
 
 def can_be_read_back(data: bytes) -> bool:
-    """Whether the tokenizer that is read from `data`, a tokenizer.bin, is written as the same bytes.
+    """Whether the tokenizer that is read from a tokenizer.bin is written as the same bytes again.
 
-    These bytes say all that a tokenizer does to a text, so that the one read back and the original then do the same.
+    The bytes hold everything that a tokenizer does to a text. So if they are equal, both tokenizers do the same.
     """
     try:
         return write_tokenizer_file(read_tokenizer_file(data)) == data
@@ -87,7 +88,7 @@ def read_tokenizer_file(data: bytes, subject: str = "tokenizer.bin") -> Tokenize
 
 
 class _File:
-    """The tables of a tokenizer.bin, checked as far as they are used."""
+    """The tables of a tokenizer.bin, with checks of everything that is used."""
 
     def __init__(self, data: bytes, subject: str) -> None:
         self.subject = subject
@@ -98,9 +99,11 @@ class _File:
             self.refuse(f"version {self.settings['version']}", f"version 1 to {VERSION}")
         if self.settings["version"] == 1:
             self.settings["unknown"] = NONE
+
         self.size: int = self.settings["vocabulary"]
         self.sections = self._sections(data)
         self._check()
+
         added = self.sections["added"]
         text = self.sections["added_text"].tobytes()
         self.added = {
@@ -110,7 +113,7 @@ class _File:
         self.texts = self._texts()
 
     def document(self) -> dict[str, Any]:
-        """tokenizer.json."""
+        """The contents of tokenizer.json."""
         plain = {"single_word": False, "lstrip": False, "rstrip": False}
         added = [
             {
@@ -122,6 +125,7 @@ class _File:
             }
             for token_id, (content, flags) in sorted(self.added.items())
         ]
+
         unknown = self.settings["unknown"]
         model = {
             **_model(self.kind),
@@ -141,7 +145,7 @@ class _File:
         }
 
     def named_tokens(self) -> dict[str, Any]:
-        """tokenizer_config.json."""
+        """The contents of tokenizer_config.json."""
         ids = {name: self.settings[name] for name in ("bos", "eos") if self.settings[name] != NONE}
         return {
             **{f"{name}_token": self.text(token_id) for name, token_id in ids.items()},
@@ -149,6 +153,7 @@ class _File:
         }
 
     def text(self, token_id: int) -> str:
+        """The spelling of a token. BundleError if the file has none for it."""
         text = self.texts[token_id]
         if text is None:
             self.damaged("tokens")
@@ -158,19 +163,20 @@ class _File:
 
     def _sections(self, data: bytes) -> dict[str, npt.NDArray[Any]]:
         counts = struct.unpack_from(f"<{len(SECTIONS)}Q", data, _COUNTS_AT)
-        found = {}
+        sections = {}
         end = _HEADER
         for count, (name, (dtype, width)) in zip(counts, SECTIONS.items(), strict=True):
             begin = -(-end // 8) * 8
             end = begin + count * width * np.dtype(dtype).itemsize
             if end > len(data):
                 self.refuse("tables that end behind the file", "a whole file")
-            found[name] = np.frombuffer(data, dtype, count * width, begin).reshape((-1, width) if width > 1 else -1)
+            sections[name] = np.frombuffer(data, dtype, count * width, begin).reshape((-1, width) if width > 1 else -1)
         if end != len(data):
             self.refuse(f"{len(data)} bytes", str(end))
-        return found
+        return sections
 
     def _check(self) -> None:
+        """Raises BundleError if a table is damaged. Sets `merges`, in the order of their ranks, and `character_ids`."""
         tables, size = self.sections, self.size
         ends = tables["token_ends"].astype(np.int64)
         lengths = np.diff(ends, prepend=0)
@@ -178,6 +184,7 @@ class _File:
             self.damaged("tokens")
         if lengths.min() < 0 or lengths.max() > LARGEST_TOKEN:
             self.damaged("tokens")
+
         merges = tables["merges"][tables["merges"][:, 0] != NONE]
         characters = tables["characters"][tables["characters"][:, 0] != NONE]
         ids = {
@@ -185,12 +192,13 @@ class _File:
             "words": tables["words"],
             "named tokens": np.array([self.settings[name] for name in ("bos", "eos", "unknown")]),
         }
-        ids = {name: found[found != NONE] for name, found in ids.items()}
+        ids = {name: tokens[tokens != NONE] for name, tokens in ids.items()}
         ids |= {"merges": merges[:, [0, 1, 3]], "characters": characters[:, 1]}
         ids |= {"added tokens": tables["added"][:, 0], "control tokens": tables["control"]}
-        for name, found in ids.items():
-            if (found >= size).any():
+        for name, tokens in ids.items():
+            if (tokens >= size).any():
                 self.damaged(name)
+
         if len(tables["byte_ids"]) != len(byte_names(byte_level=True)):
             self.damaged("bytes")
         if lengths[merges[:, 3]].sum() > _MOST_BYTES:
@@ -198,11 +206,12 @@ class _File:
         added = tables["added"].astype(np.int64)
         if added[:, [3, 5]].sum() > len(tables["added_text"]) or len(np.unique(added[:, 0])) != len(added):
             self.damaged("added tokens")
+
         self.merges = merges[np.argsort(merges[:, 2], kind="stable")]
         self.character_ids = characters[:, 1]
 
     def _kind(self) -> tuple[TokenizerKind, dict[str, Any]]:
-        """Of the settings; with it, the parts of tokenizer.json that it stands for."""
+        """The kind that the settings name, and its parts of a tokenizer.json. BundleError if no kind has these settings."""
         flags = self.settings["flags"]
         try:
             given = TokenizerKind(
@@ -231,14 +240,15 @@ class _File:
     # Tokens and merges.
 
     def _texts(self) -> list[str | None]:
-        """How each token is spelled; None of an id that has no token."""
+        """The spelling of each token, None for an id without a token."""
         data = self.sections["token_bytes"].tobytes()
         borders = list(pairwise([0, *self.sections["token_ends"].tolist()]))
         texts: list[str | None]
         if self.kind.pattern == Pattern.sentencepiece:
-            bytes_of = {token_id: name for token_id, name in self._byte_tokens() if token_id != NONE}
+            byte_tokens = {token_id: name for token_id, name in self._byte_tokens() if token_id != NONE}
             spelled = (
-                bytes_of.get(n) or self._decoded(data[a:b]).replace(" ", SPACE_SIGN) for n, (a, b) in enumerate(borders)
+                byte_tokens.get(n) or self._decoded(data[a:b]).replace(" ", SPACE_SIGN)
+                for n, (a, b) in enumerate(borders)
             )
             texts = [text or None for text in spelled]
         else:
@@ -253,36 +263,42 @@ class _File:
         return list(zip(self.sections["byte_ids"].tolist(), byte_names(byte_level), strict=True))
 
     def _vocabulary(self) -> dict[str, int]:
-        """Of the model, without the added tokens that it would look up and no table has: these and those behind them get their ids
-        by their order. Of any other added token it makes no difference whether the model has it, and in it its id is certain."""
+        """The model's own vocabulary, text to id.
+
+        An added token that no table mentions is left out if the model would look it up, and so are all such tokens behind it. These
+        tokens get their ids by their order. Any other added token stays in, which fixes its id and changes nothing else.
+        """
         tables = self.sections
-        found = {
+        in_tables = {
             *self.merges[:, [0, 1, 3]].reshape(-1).tolist(),
             *self.character_ids.tolist(),
             *tables["words"].tolist(),
+            *tables["byte_ids"].tolist(),
+            self.settings["unknown"],
         }
-        found |= {*tables["byte_ids"].tolist(), self.settings["unknown"]}
-        alone = self.added.keys() - found
-        first = min((token_id for token_id in alone if self._is_looked_up(self.text(token_id))), default=self.size)
+        only_added = self.added.keys() - in_tables
+        first = min((token_id for token_id in only_added if self._is_looked_up(self.text(token_id))), default=self.size)
+
         vocabulary: dict[str, int] = {}
         for token_id, text in enumerate(self.texts):
-            if text is None or (token_id >= first and token_id in alone):
+            if text is None or (token_id >= first and token_id in only_added):
                 continue
             if vocabulary.setdefault(text, token_id) != token_id:
                 self.refuse(f"tokens {vocabulary[text]} and {token_id} of one text", "a text of its own for each token")
         return vocabulary
 
     def _is_looked_up(self, text: str) -> bool:
-        """Whether the model asks its vocabulary for `text` without a merge that leads to it."""
+        """Whether the model looks up `text` in its vocabulary although no merge results in it."""
         if self.kind.pattern == Pattern.sentencepiece:
             return len(text) == 1 or BYTE_TOKEN.fullmatch(text) is not None
         names = byte_names(byte_level=True)
         return set(names).issuperset(text) if self.kind.whole_words else text in names
 
     def _merges(self) -> list[tuple[str, str]]:
+        """The merges as texts, in the order of their ranks."""
         merges = [(self.text(left), self.text(right)) for left, right in self.merges[:, :2].tolist()]
-        made = [self.texts[result] for result in self.merges[:, 3].tolist()]
-        if made != [left + right for left, right in merges]:
+        results = [self.texts[result] for result in self.merges[:, 3].tolist()]
+        if results != [left + right for left, right in merges]:
             self.damaged("merges")
         return merges
 

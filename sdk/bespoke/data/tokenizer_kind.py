@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of the tokenizers that the core runs a tokenizer.json is: byte-level BPE with the pre-tokenizer of GPT-2, Llama 3, Qwen2
-or one of their relatives, or BPE over characters with byte fallback, as SentencePiece makes it. Every other one is refused.
+"""The kinds of tokenizers that the core runs, and the recognition of a tokenizer.json as one of them.
+
+They are byte-level BPE with the pre-tokenizer of GPT-2, Llama 3, Qwen2 or a relative, and SentencePiece's BPE over characters with
+byte fallback. Every other tokenizer is refused.
 """
 
 from __future__ import annotations
@@ -31,25 +33,29 @@ _LINES_AND_SPACES = r"[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 
 class Pattern(IntEnum):
-    """How a text becomes words, within which merges happen."""
+    """How a text is cut into words. Merges happen within a word."""
 
-    sentencepiece = 0  # not at all: a word is what no merge can cross
+    sentencepiece = 0  # no pattern: a word ends where no merge can cross
     gpt2 = 1  # 's|'t|'re|'ve|'m|'ll|'d| ?L+| ?N+| ?[^sLN]+|s+(?!S)|s+ with s for spaces, L for letters, N for numbers
     llama3 = 2  # (?i:'s|...)|[^rn L N]?L+|N{1,most}| ?[^sLN]+[rn]*|s*[rn]+|s+(?!S)|s+
 
 
 class Prefix(IntEnum):
-    """Where a space is put before a text. A stretch is what stands between two added tokens."""
+    """Where the tokenizer puts a space. A stretch is the text between two added tokens."""
 
     none = 0
-    stretch = 1  # before each
-    bare_stretch = 2  # before each that begins with no space
-    bare_text = 3  # before the whole text, if it begins with no space
+    stretch = 1  # before each stretch
+    bare_stretch = 2  # before each stretch that does not begin with a space
+    bare_text = 3  # before the whole text, if it does not begin with a space
 
 
 @dataclass(frozen=True)
 class TokenizerKind:
-    """`letters`, ... are regular expressions of the characters that the pattern asks for, None where it does not."""
+    """What the core needs to know to tokenize like a tokenizer.json.
+
+    `letters`, `numbers`, `spaces`, `before_letters` and `newlines` are regular expressions for the characters of these classes. A
+    class that the pattern does not use is None.
+    """
 
     pattern: Pattern
     prefix: Prefix = Prefix.none
@@ -58,16 +64,16 @@ class TokenizerKind:
     spaces: str | None = None
     before_letters: str | None = None
     newlines: str | None = None
-    most_numbers: int = 0  # in one word; 0: no bound
-    single_digits: bool = False  # each is a word, before the pattern comes
+    most_numbers: int = 0  # most digits of one word; 0: no bound
+    single_digits: bool = False  # each digit is a word, before the pattern applies
     nfc: bool = False
-    replaces_spaces: bool = False  # before added tokens with `normalized` are looked for
+    replaces_spaces: bool = False  # before the search for added tokens with `normalized`
     whole_words: bool = False  # a word that is a token needs no merges
-    strips_space: bool = False  # from the beginning of what is decoded
+    strips_space: bool = False  # from the beginning of a decoded text
 
 
 def _after_gpt2(letters: str, excluded: str, numbers: str, most: int) -> tuple[str, TokenizerKind]:
-    """The pattern of Llama 3 or Qwen as tokenizer.json writes it; `excluded`: the letters within a class."""
+    """The pattern of Llama 3 or Qwen as tokenizer.json has it, and its kind. `excluded` is `letters` within a class."""
     count = f"{{1,{most}}}" if most > 1 else ""
     lead = r"[^\r\n\p{L}\p{N}]"
     text = rf"{_CONTRACTIONS}|{lead}?{letters}+|{numbers}{count}| ?[^\s{excluded}{numbers}]+{_LINES_AND_SPACES}"
@@ -103,7 +109,10 @@ _SCHEMES = {"first": Prefix.bare_text, "always": Prefix.bare_stretch, "never": P
 
 
 def read_kind(document: Mapping[str, Any], subject: str) -> TokenizerKind:
-    """`document`: a tokenizer.json as the installed package writes it. ModelError, naming what differs, for any other kind."""
+    """The kind of `document`, a tokenizer.json as the installed package writes it.
+
+    ModelError, naming the difference, for a tokenizer that is not one of these kinds.
+    """
     model = document["model"]
     _check_model(model, subject)
     for token in document["added_tokens"]:
@@ -114,6 +123,7 @@ def read_kind(document: Mapping[str, Any], subject: str) -> TokenizerKind:
                     f"{name} = true",
                     "one that leaves what is around it",
                 )
+
     normalizers = _steps(document["normalizer"], "normalizers")
     splits = _steps(document["pre_tokenizer"], "pretokenizers")
     decoders = _steps(document["decoder"], "decoders")
@@ -123,7 +133,7 @@ def read_kind(document: Mapping[str, Any], subject: str) -> TokenizerKind:
 
 
 def components(kind: TokenizerKind) -> dict[str, Any]:
-    """Normalizer, pre-tokenizer and decoder of a tokenizer.json of this kind: the inverse of `read_kind`."""
+    """The normalizer, pre-tokenizer and decoder of a tokenizer.json of this kind. The inverse of `read_kind`."""
     normalizers: list[dict[str, Any]] = []
     splits: list[dict[str, Any]] = []
     if kind.pattern == Pattern.sentencepiece:
@@ -137,9 +147,13 @@ def components(kind: TokenizerKind) -> dict[str, Any]:
         normalizers = [{"type": "NFC"}] if kind.nfc else []
         own_pattern = kind.pattern == Pattern.gpt2
         if not own_pattern:
-            said = (kind.letters, kind.most_numbers)
             regex = next(
-                (text for text, known in _WRITTEN_OUT.items() if (known.letters, known.most_numbers) == said), ""
+                (
+                    text
+                    for text, known in _WRITTEN_OUT.items()
+                    if (known.letters, known.most_numbers) == (kind.letters, kind.most_numbers)
+                ),
+                "",
             )
             splits.append({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False})
         if kind.single_digits:
@@ -148,13 +162,14 @@ def components(kind: TokenizerKind) -> dict[str, Any]:
         decoders = [{"type": "ByteLevel", "add_prefix_space": spaced, "trim_offsets": True, "use_regex": own_pattern}]
         splits += decoders
     return {
-        "normalizer": _one(normalizers, "normalizers"),
-        "pre_tokenizer": _one(splits, "pretokenizers"),
-        "decoder": _one(decoders, "decoders"),
+        "normalizer": _component(normalizers, "normalizers"),
+        "pre_tokenizer": _component(splits, "pretokenizers"),
+        "decoder": _component(decoders, "decoders"),
     }
 
 
 def refuse(subject: str, got: str, expected: str) -> NoReturn:
+    """Raises the ModelError for a tokenizer that the core does not run."""
     raise ModelError(
         subject,
         got=got,
@@ -178,6 +193,7 @@ def _byte_level(
         refuse(f"{subject}: normalizer", _names(normalizers), "none or NFC")
     if [step["type"] for step in decoders] != ["ByteLevel"]:
         refuse(f"{subject}: decoder", _names(decoders), "ByteLevel")
+
     *before, last = splits
     own_pattern = last["type"] == "ByteLevel" and last["use_regex"]
     spaced = bool(last.get("add_prefix_space"))
@@ -188,10 +204,9 @@ def _byte_level(
         (first,) = before
         if own_pattern and first == _DIGITS:
             kind = replace(_GPT2, single_digits=True)
-        elif (
-            not own_pattern and first["type"] == "Split" and (first["behavior"], first["invert"]) == ("Isolated", False)
-        ):
+        elif not own_pattern and first["type"] == "Split" and first["behavior"] == "Isolated" and not first["invert"]:
             kind = _WRITTEN_OUT.get(first["pattern"].get("Regex", ""))
+
     if kind is None:
         shown = "; ".join(repr(step["pattern"]) if step["type"] == "Split" else repr(step) for step in splits)
         refuse(f"{subject}: pre_tokenizer", shown, "that of GPT-2, SmolLM, Llama 3, Qwen2 or Qwen3.5")
@@ -211,6 +226,7 @@ def _sentencepiece(
         refuse(f"{subject}: model.ignore_merges", "true", "false beside byte_fallback")
     if decoders not in (_DECODING, [*_DECODING, _STRIP]):
         refuse(f"{subject}: decoder", repr(decoders), f"{_names(_DECODING)}, with or without a Strip of one space")
+
     kind = TokenizerKind(Pattern.sentencepiece, strips_space=decoders[-1] == _STRIP)
     if normalizers:
         if normalizers not in ([_REPLACE], [_PREPEND, _REPLACE]):
@@ -219,27 +235,28 @@ def _sentencepiece(
                 repr(normalizers),
                 f"spaces replaced by {SPACE_SIGN}, with or without one put before",
             )
-        # A split at spaces, as Gemma's, finds none any more.
+        # A split at spaces, as Gemma has, does nothing once the spaces are replaced.
         if splits and [(step["type"], step.get("pattern")) for step in splits] != [("Split", {"String": " "})]:
             refuse(f"{subject}: pre_tokenizer", repr(splits), "none")
         return replace(kind, replaces_spaces=True, prefix=Prefix.stretch if _PREPEND in normalizers else Prefix.none)
-    given = dict(splits[0]) if len(splits) == 1 else {}
-    prefix = _SCHEMES.get(given.pop("prepend_scheme", ""))
-    if given != _METASPACE or prefix is None:
+
+    settings = dict(splits[0]) if len(splits) == 1 else {}
+    prefix = _SCHEMES.get(settings.pop("prepend_scheme", ""))
+    if settings != _METASPACE or prefix is None:
         wanted = f"Metaspace with {SPACE_SIGN} and without split, or a normalizer that does it"
         refuse(f"{subject}: pre_tokenizer", repr(splits), wanted)
     return replace(kind, prefix=prefix)
 
 
 def _steps(part: Any, inner: str) -> list[dict[str, Any]]:
-    """The members of a component, which is one, a sequence of some, or null."""
+    """The steps of a component of a tokenizer.json, which is a single step, a sequence of them, or null."""
     if part is None:
         return []
     return list(part[inner]) if part["type"] == "Sequence" else [part]
 
 
-def _one(steps: list[dict[str, Any]], inner: str) -> dict[str, Any] | None:
-    """The component that has these members."""
+def _component(steps: list[dict[str, Any]], inner: str) -> dict[str, Any] | None:
+    """The component of a tokenizer.json that has these steps. The inverse of `_steps`."""
     if len(steps) > 1:
         return {"type": "Sequence", inner: steps}
     return steps[0] if steps else None

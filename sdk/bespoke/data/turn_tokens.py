@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A conversation to tokens, as the model's own tokenizer has them of the template's whole text.
+"""Tokenizes a conversation as the model's tokenizer does the template's whole text.
 
-What stands between two control tokens is tokenized as one text, contents with the glue around them: `\\n` of a header
-and `\\n` of the content behind it are one token where they are one in the whole text. Two borders are borders of
-tokens all the same. Where an answer begins: a prompt ends there and the model's own tokens follow, so what is trained
-begins as what is asked. And within the marks of turns that a message holds (marks.py). In a content no control token
-is recognised.
+The text between two control tokens is tokenized as one text, contents together with the glue around them. So a `\\n` of a header
+and a `\\n` of the content behind it are one token if they are one in the whole text. Tokens always end in two kinds of places. One
+is the beginning of an answer, since a prompt ends there and the model's own tokens follow. The other is within a mark of turns that
+a message contains (marks.py). No control token is recognised in a content.
 """
 
 from __future__ import annotations
@@ -24,7 +23,10 @@ __all__ = ["TurnEncoder", "TurnTokens"]
 
 @dataclass
 class TurnTokens:
-    """`piece_of`: for each token which of `pieces` it belongs to; the content where it reaches into one, else the first."""
+    """The tokens of a conversation. `piece_of` has, for each token, the number of the piece that it belongs to.
+
+    A token that spans several pieces belongs to a content if it reaches into one, else to the first piece.
+    """
 
     pieces: Sequence[Piece]
     tokens: list[int] = field(default_factory=list)
@@ -32,22 +34,27 @@ class TurnTokens:
 
 
 class TurnEncoder:
+    """Tokenizes the pieces of conversations of one template."""
+
     def __init__(self, tokenizer: Tokenizer, turns: Turns) -> None:
         self._tokenizer = tokenizer
         self._marks = Marks(tokenizer, turns)
 
     def encode(self, pieces: Sequence[Piece], subject: str) -> TurnTokens:
+        """The tokens of `pieces`. DataError, naming `subject`, for a content that cannot be tokenized."""
         out = TurnTokens(pieces)
-        run: list[tuple[int, str]] = []  # number of a piece, text of it
+        run: list[tuple[int, str]] = []  # (number of a piece, its text) that are tokenized as one text
         for number, piece in enumerate(pieces):
             if piece.begins_answer:
                 run = self._end(run, out, subject)
+
             if piece.is_content:
                 first, *others = self._marks.parts(piece.text, subject)
                 run.append((number, first))
                 for other in others:
                     run = [*self._end(run, out, subject), (number, other)]
                 continue
+
             for part in self._tokenizer.parts(piece.text):
                 if isinstance(part, str):
                     run.append((number, part))
@@ -59,7 +66,7 @@ class TurnEncoder:
         return out
 
     def _end(self, run: list[tuple[int, str]], out: TurnTokens, subject: str) -> list[tuple[int, str]]:
-        """Tokens of a run are appended to `out`; an empty run, the next one."""
+        """Appends the tokens of a run to `out`. Returns the next run, which is empty."""
         text = "".join(part for _, part in run)
         if not text:
             return []
@@ -67,12 +74,15 @@ class TurnEncoder:
             tokens, spans = self._tokenizer.encode_spans(text, previous=out.tokens[-1] if out.tokens else None)
         except DataError as error:
             raise DataError(subject, got=error.got, expected=error.expected, next_step=error.next_step) from None
-        owners = [number for number, part in run for _ in part]  # of each character
+
+        owners = [number for number, part in run for _ in part]  # the piece of each character
         sizes = self._tokenizer.known_sizes(tokens)
-        if sizes is not None:  # the package counts no characters that are lost, so those behind them stand too far left
+        if sizes is not None:
+            # The package does not count lost characters, so its spans behind them are too far left. These spans are of known parts.
             owners = [n for n, part in run for _ in self._tokenizer.known_part(self._tokenizer.canonical(part))[0]]
             spans = _spans(self._without_added_spaces(tokens, sizes, len(owners)))
             owners = owners or [run[0][0]]
+
         for begin, end in spans:
             reached = owners[begin : max(end, begin + 1)] or owners[-1:]
             content = [number for number in reached if out.pieces[number].is_content]
@@ -81,7 +91,7 @@ class TurnEncoder:
         return []
 
     def _without_added_spaces(self, tokens: list[int], sizes: list[int], whole: int) -> list[int]:
-        """The sizes less the spaces that the tokenizer puts before stretches, so that they add up to `whole`."""
+        """`sizes` without the spaces that the tokenizer put before stretches, so that they add up to `whole`."""
         added, begins = sum(sizes) - whole, True
         for place, token in enumerate(tokens):
             if begins and added > 0 and sizes[place] > 0:
@@ -93,5 +103,6 @@ class TurnEncoder:
 
 
 def _spans(sizes: list[int]) -> list[tuple[int, int]]:
+    """The (first, end) of adjacent stretches of these sizes."""
     ends = list(accumulate(sizes))
     return list(zip([0, *ends], ends, strict=False))

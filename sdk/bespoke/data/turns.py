@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""turns.json: a chat template as data, so that a device needs no template engine.
+"""Chat templates as data (turns.json), so that a device needs no template engine.
 
-A conversation is content with *glue* between: the text before a message depends on the role before it, its own role
-and whether it is the last message; "start" stands before the first, "end" or "generate" (the header of the answer
-to come) after the last. Some templates strip contents; the characters that they strip are listed. The beginning of the
-glue behind a message that closes its turn is that role's `ending`: it is trained together with the content, so that
-a model learns to stop.
+A conversation is contents with *glue* between them. The glue before a message depends on the role before it, its own role and
+whether it is the last message. "start" stands for the role before the first message. "end" or "generate" stands for the role after
+the last: "generate" glue is the header of an answer. Some templates strip contents, so the stripped characters are listed. An
+*ending* is the beginning of the glue behind a role's messages, which closes the turn. It is trained together with the content, so
+that the model learns to stop.
 """
 
 from __future__ import annotations
@@ -34,9 +34,13 @@ _SHOWN_ROLES = 12
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of a rendered conversation. Content and ending carry their message's role, all other text None. Up to one that
-    `begins_answer` reads the prompt that is given to a model for this message of the assistant; where it is no content, it is
-    what the model itself writes before one, and carries the assistant's role."""
+    """A part of a rendered conversation.
+
+    role:          the message's role for a content or an ending. None for other text, except what the model writes before a
+                   content: that has the role assistant.
+    is_content:    whether the text is the content of a message.
+    begins_answer: whether the prompt for this answer is the text before this piece.
+    """
 
     text: str
     role: Role | None
@@ -45,7 +49,7 @@ class Piece:
 
 
 class Glue(Settings):
-    """What stands between `previous` and `next`; `last`: `next` is the last message (false for "end", "generate")."""
+    """The text between `previous` and `next`. `last` says that `next` is the last message ("end", "generate": false)."""
 
     previous: Place
     next: Place
@@ -54,7 +58,7 @@ class Glue(Settings):
 
 
 class Trim(Settings):
-    """Characters stripped, as many as there are, from the ends of a content of `role` that stands after `previous`."""
+    """The characters that are stripped from the ends of a content of `role` after `previous`, however many there are."""
 
     previous: Place
     role: Role
@@ -64,7 +68,7 @@ class Trim(Settings):
 
 
 class Ending(Settings):
-    """The end of a turn: every glue behind this role begins with it."""
+    """The text that closes a turn. Every glue behind this role begins with it."""
 
     role: Role
     text: str
@@ -104,32 +108,32 @@ class Turns(Settings):
         return {e.role: e.text for e in self.endings}
 
     def ending(self, role: Role) -> str:
-        """The text that ends a turn of `role`; "" where the template has none."""
+        """The text that ends a turn of `role`, "" if the template has none."""
         return self._endings.get(role, "")
 
     def markers(self) -> list[str]:
-        """The glue of every ordinary turn (not what only a last message gets): where a template's turn tokens are."""
+        """The texts that hold a template's turn tokens: the glue of ordinary turns, and the endings."""
         return [g.text for g in self.ordinary_glue()] + [e.text for e in self.endings]
 
     def ordinary_glue(self) -> list[Glue]:
-        """What stands before each message, not only before a last one."""
+        """The glue before messages, without glue that only stands before a last message."""
         return [g for g in self.glue if not g.last and g.next in ROLES]
 
     def knows(self, previous: str, following: str, last: bool) -> bool:
-        """Whether a message of the role `following` may stand behind one of `previous`, or at the start."""
+        """Whether the template has glue between `previous` and `following`."""
         return (previous, following, last) in self._glue
 
     def render(
         self, messages: Sequence[Mapping[str, Any]], generate: bool = False, subject: str = "messages"
     ) -> list[Piece]:
-        """Pieces that joined are the template's text; with `generate` it ends in the header of the assistant's answer.
+        """The pieces of the template's text. With `generate` they end with the header of the assistant's answer.
 
-        DataError where a message is not {"role": ..., "content": text}, or the template knows no such order of roles.
+        DataError for a message that is not {"role": ..., "content": text}, and for an order of roles that the template lacks.
         """
         return self.pieces(read_messages(messages, subject), generate, subject)
 
     def pieces(self, messages: Sequence[Message], generate: bool, subject: str) -> list[Piece]:
-        """The same of messages that are read already."""
+        """The pieces of the template's text for messages that `read_messages` returned."""
         line: list[str] = ["start", *(message.role for message in messages), "generate" if generate else "end"]
         pieces: list[Piece] = []
         for index in range(len(line) - 1):
@@ -138,6 +142,7 @@ class Turns(Settings):
             text = self._glue.get((previous, following, last))
             if text is None:
                 raise self._no_such_order(line, index, subject)
+
             ending = "" if index == 0 else self._endings.get(previous, "")
             if ending:
                 pieces.append(Piece(ending, messages[index - 1].role, False))
@@ -147,6 +152,7 @@ class Turns(Settings):
                 pieces.append(Piece(text[len(ending) : prompt], None, False))
             if text[prompt:]:
                 pieces.append(Piece(text[prompt:], "assistant", False, answers))
+
             if index < len(messages):
                 role, content, _ = messages[index]
                 trim = self._trims.get((previous, role, last))
@@ -157,7 +163,7 @@ class Turns(Settings):
         return pieces
 
     def _prompt_size(self, previous: str, text: str) -> int:
-        """Of the glue before an answer, as much as a prompt ends with: all of it where the prompt ends otherwise."""
+        """The length of the beginning of an answer's glue that its prompt ends with. All of it if the prompt ends otherwise."""
         prompt = self._glue.get((previous, "generate", False))
         return len(prompt) if prompt is not None and text.startswith(prompt) else len(text)
 
@@ -178,12 +184,12 @@ class Turns(Settings):
         )
 
     def to_bytes(self) -> bytes:
-        """turns.json; equal turns give equal bytes."""
+        """The contents of turns.json. Equal turns give equal bytes."""
         return (json.dumps(self.model_dump(), ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode()
 
     @classmethod
     def from_bytes(cls, data: bytes, subject: str = "turns.json") -> Turns:
-        """Read strictly: an unknown field, a missing one or a repeated entry is a BundleError."""
+        """Turns from the contents of turns.json. BundleError for an unknown or missing field or a repeated entry."""
         problem = f"{len(data)} bytes" if len(data) > LARGEST_BYTES else None
         if problem is None:
             try:
@@ -200,13 +206,16 @@ class Turns(Settings):
 
 
 def protect_markers(tokenizer: Tokenizer, turns: Turns) -> None:
-    """No message may hold the added tokens of which the template makes its turns; one of white space alone carries no structure."""
+    """Protects the added tokens of which the template's turns are written, so that no message may forge a turn.
+
+    A token of white space alone carries no structure and stays unprotected.
+    """
     for text in turns.markers():
         tokenizer.protect(token for token in tokenizer.added_tokens_in(text) if token.strip(" \t\n\v\f\r"))
 
 
 def stop_ids(tokenizer: Tokenizer, turns: Turns | None) -> set[int]:
-    """Tokens that end an answer: eos, and the token that ends the assistant's turn."""
+    """The tokens that end an answer: eos, and the token that ends the assistant's turn."""
     stops = set() if tokenizer.eos_id is None else {tokenizer.eos_id}
     ending = turns.ending("assistant") if turns is not None else ""
     tokens = tokenizer.encode_template(ending) if ending else []
@@ -214,7 +223,7 @@ def stop_ids(tokenizer: Tokenizer, turns: Turns | None) -> set[int]:
 
 
 def _shown_roles(roles: Sequence[str], place: int) -> str:
-    """All of a few; of many those that end at `place`."""
+    """The roles of a conversation as text. Of a long conversation only those up to `place` are named."""
     if len(roles) <= _SHOWN_ROLES:
         return " ".join(roles)
     end = min(place + 1, len(roles))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is trained is what is asked: with a model's own tokenizer, the tokens of a row begin with the tokens of its prompt."""
+"""Check at build time, with the model's own tokenizer, that the tokens of a row begin with the tokens of its prompt."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _SHOWN = 16  # tokens
 
 
 def check_trained_as_asked(tokenizer: Tokenizer, turns: Turns) -> None:
-    """Hold rows against prompts on random conversations: each answer's row begins with its prompt and is trained from there on.
+    """Checks on random conversations that each answer's row begins with its prompt and is trained from there on.
 
-    TemplateError with both texts where it does not, or where a token of the template's own text is broken up.
+    TemplateError, with both texts, if a row does not.
     """
     encoder = ExampleEncoder(tokenizer, turns, "assistant", _ANY_LENGTH)
     chance = random.Random(0)
     for _ in range(CONVERSATIONS):
-        given, _ = random_conversation(chance, turns)
-        messages = [{"role": role, "content": content} for role, content in given]
-        for last, (role, _) in enumerate(given):
-            before = given[last - 1][0] if last else "start"
+        conversation, _ = random_conversation(chance, turns)
+        messages = [{"role": role, "content": content} for role, content in conversation]
+        for last, (role, _) in enumerate(conversation):
+            before = conversation[last - 1][0] if last else "start"
             if role == "assistant" and turns.knows(before, "generate", False):
                 _check_answer(encoder, tokenizer, messages[: last + 1])
 
@@ -40,8 +40,9 @@ def _check_answer(encoder: ExampleEncoder, tokenizer: Tokenizer, messages: list[
     try:
         row = encoder.encode({"messages": messages}).rows[0]
         prompt = encoder.prompt_ids(messages[:-1]) if len(messages) > 1 else []
-    except DataError:  # words that this tokenizer would make the template's own of
+    except DataError:  # random words that this tokenizer turns into the template's own tokens
         return
+
     tokens, mask = row.tokens.tolist(), row.mask.tolist()
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prompt, tokens, strict=False)))
     trained_from = mask.index(1, min(len(prompt), len(mask) - 1)) if any(mask[len(prompt) :]) else len(mask)

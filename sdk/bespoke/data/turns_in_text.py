@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of text that were rendered by a chat template: `<|im_start|>user\\nHello<|im_end|>`, `[INST] Hello [/INST]`.
+"""Reads the turns in a text that a chat template rendered: `<|im_start|>user\\nHello<|im_end|>`, `[INST] Hello [/INST]`.
 
-Data sets for training often hold whole conversations as text, with the template's own tokens. As plain text those would
-become the characters of which they are written, and the model would learn to write them. At build time such a row is
-read as the turns that it holds, where there is one way to read it; else it is refused. On a device a text stays a text:
-no words of a user make a turn.
+Training data often holds whole conversations as text, with the template's own tokens. As plain text these tokens would be tokenized
+character by character, and the model would learn to write them. So at build time such a row is read as the turns that it holds. It
+is refused if there is not exactly one way to read it. On a device a text stays a text, and no words of a user make a turn.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _SHOWN = 60  # characters
 
 
 class TurnReader:
-    """Reads the turns of one template in a text. The template's markers are protected already (`protect_markers`)."""
+    """Reads the turns of one template. The template's markers must be protected already (`protect_markers`)."""
 
     def __init__(self, tokenizer: Tokenizer, turns: Turns) -> None:
         self._turns = turns
@@ -38,33 +37,39 @@ class TurnReader:
         self._headers = self._find_headers()
 
     def read(self, example: Mapping[str, Any], subject: str) -> Mapping[str, Any]:
-        """`example`, or the messages that its text holds. DataError for one that holds the template's tokens in another way."""
+        """The messages that the example's text holds, or `example` itself if it holds none.
+
+        DataError for a text with the template's tokens that is not a conversation as the template writes it.
+        """
         text = example.get("text")
         if not isinstance(text, str) or not any(mark in text for mark in self._marks):
             return example
+
         if self._eos and text.rstrip().endswith(self._eos):
             plain = text.rstrip()[: -len(self._eos)]
             plain = plain.removeprefix(self._bos) if self._bos else plain
-            if not any(mark in plain for mark in self._marks):  # a text with the end that it gets anyway
+            if not any(mark in plain for mark in self._marks):  # a plain text with bos and eos, which it gets anyway
                 return {**example, "text": plain}
+
         messages = self._messages(text)
         if messages is None:
-            found = next(mark for mark in self._marks if mark in text)
-            at = max(0, text.index(found) - _SHOWN // 2)
+            mark = next(mark for mark in self._marks if mark in text)
+            at = max(0, text.index(mark) - _SHOWN // 2)
             raise DataError(
                 f"{subject}.text",
-                got=f"the chat template's own {found!r} where it makes no turn: {text[at : at + _SHOWN]!r}",
+                got=f"the chat template's own {mark!r} where it makes no turn: {text[at : at + _SHOWN]!r}",
                 expected="a whole conversation as the template writes it, or words alone",
                 next_step='Give the conversation as {"messages": [...]}, or leave these tokens out',
             )
         return {"messages": messages}
 
     def _messages(self, text: str) -> list[dict[str, str]] | None:
-        """The one conversation that is written so, None where there is none."""
+        """The conversation that the template writes as `text`, None if there is none."""
         text = text.replace(self._bos, "") if self._bos else text
-        places = [(found.start(), found.end(), found.group()) for found in self._headers[0].finditer(text)]
+        places = [(match.start(), match.end(), match.group()) for match in self._headers[0].finditer(text)]
         if not places or text[: places[0][0]].strip():
             return None
+
         messages = []
         for (_, begin, header), (end, _, _) in pairwise([*places, (len(text), 0, "")]):
             role = self._headers[1][header]
@@ -73,6 +78,7 @@ class TurnReader:
             if any(mark in content for mark in self._marks):
                 return None
             messages.append({"role": role, "content": content})
+
         try:
             written = "".join(piece.text for piece in self._turns.render(messages))
         except DataError:  # an order that the template does not know
@@ -80,8 +86,10 @@ class TurnReader:
         return messages if self._is_written(text, written, self._turns.ending(messages[-1]["role"])) else None  # type: ignore[arg-type]
 
     def _is_written(self, text: str, written: str, ending: str) -> bool:
-        """Whether `written` by the template is `text`, but for white space, bos, the last ending and the system message of the
-        template's own that nobody wrote."""
+        """Whether `written`, the template's text, equals `text`.
+
+        White space, bos and the last ending do not count. `written` may begin with a system message that the template adds itself.
+        """
 
         def packed(words: str) -> str:
             without = words.replace(self._bos, "") if self._bos else words
@@ -90,12 +98,13 @@ class TurnReader:
         return packed(written).endswith(packed(text))
 
     def _find_headers(self) -> tuple[re.Pattern[str], dict[str, Role]]:
+        """A pattern for the header of any message, and the role of each header."""
         roles: dict[str, Role] = {}
         for glue in self._turns.glue:
             if glue.next not in ROLES:
                 continue
             ending = self._turns.ending(glue.previous) if glue.previous in ROLES else ""
-            # What ends a question may be all that begins its answer: ` [/INST]`.
+            # The ending of a question may be the whole header of its answer: ` [/INST]`.
             header = glue.text[len(ending) :] if glue.text[len(ending) :].strip() else glue.text
             header = (header.replace(self._bos, "") if self._bos else header).strip()
             if header:

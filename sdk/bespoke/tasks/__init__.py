@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tasks: rows with right answers, out of a file of the user's. What a model is trained on, and how right it then is.
+"""Tasks: rows with right answers, read from a file. A model is trained on one task and evaluated on another.
 
 train, test = read_task("labels", "train.csv"), read_task("labels", "test.csv")
 for example in train.examples(chat=model.has_turns):

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How right a model is on a task: options by `classify`, which the model compares itself; free answers by `generate`, greedily.
+"""Evaluates a model on a task. `classify` chooses among options, and `generate` gives free answers greedily.
 
-One rule for options, that of `score` and `classify`: the likeliest is said, by the sum of ln p over the tokens of an answer and of
-what ends it. That is the probability of the whole answer, which training on it raises; with what ends it, no option is the
-beginning of another. It is `acc` of lm-evaluation-harness (Gao et al. 2021; there without the end). MeZO's code takes the mean over
-the tokens instead, which favours long options (`large_models/run.py`); where all have as many tokens, both say the same.
+The answer among options is the most likely one, as in `score` and `classify`: by the sum of ln p over the tokens of an answer
+and of its end. That is the probability of the whole answer, which training raises. With its end, no option is the beginning of
+another. This is `acc` of lm-evaluation-harness (Gao et al. 2021), which leaves out the end. MeZO's code takes the mean over the
+tokens instead, which favours long options (`large_models/run.py`). If all options have the same number of tokens, both choose
+the same.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from bespoke.tasks.task import Task, TaskKind, TaskRow, worded
 
 __all__ = ["Answering", "TaskReport", "WrongRow", "judge"]
 
-# Most tokens of a generated answer. 50: as MeZO's code has it for SQuAD. A call is JSON, which takes more of them.
+# Most tokens of a generated answer. MeZO's code has 50 for SQuAD. A call is JSON, which takes more tokens.
 _MOST_TOKENS: dict[TaskKind, int] = {"answers": 50, "calls": 256}
 
 
 class Answering(Protocol):
-    """Of a PersonalModel what judging needs."""
+    """The part of PersonalModel that judging needs."""
 
     @property
     def has_turns(self) -> bool: ...
@@ -37,25 +38,25 @@ class Answering(Protocol):
 
 @dataclass(frozen=True)
 class WrongRow:
-    """`number`: of the row in its file."""
+    """A row that the model answered wrongly. `number` is that of the row in its file."""
 
     number: int
     prompt: str
     right: tuple[str, ...]
-    said: str
+    answer: str
 
 
 @dataclass(frozen=True)
 class TaskReport:
-    """Shares from 0 to 1 of `rows` rows; None: not of this kind of task.
+    """The results on a task: shares from 0 to 1 of `rows` rows. None marks a measure that this kind of task does not have.
 
-    accuracy:    labels, choice: the right one was the likeliest. calls: the function is the right one, whatever its arguments
-    macro_f1:    labels: mean of the F1 of each label that was right or said
-    exact_match: answers: as SQuAD compares texts. calls: the right function with the right arguments
-    f1:          answers: F1 over words, as SQuAD has it
+    accuracy:    labels, choice: rows whose right option was the most likely. calls: rows with the right function
+    macro_f1:    labels: mean F1 of all labels that occur among the right answers or the model's
+    exact_match: answers: texts that are equal as SQuAD compares them. calls: the right function with the right arguments
+    f1:          answers: F1 over words, as in SQuAD
     chance:      accuracy of a guess among the options
-    majority:    what the most frequent right answer would reach if it were said to every row: accuracy, else exact match
-    options:     labels: how many there are
+    majority:    accuracy, else exact match, of always giving the most frequent right answer
+    options:     labels: the number of labels
     """
 
     task: TaskKind
@@ -70,7 +71,7 @@ class TaskReport:
     wrong: tuple[WrongRow, ...]
 
     def __str__(self) -> str:
-        """A table for people; the wrong rows are counted in it."""
+        """A table for people. It counts the wrong rows."""
         baselines = (("chance", self.chance), ("always the commonest answer", self.majority))
         reached = [f"{name} {share:.1%}" for name, share in baselines if share is not None]
         lines = [("task", self.task if self.options is None else f"{self.options} {self.task}")]
@@ -83,9 +84,9 @@ class TaskReport:
 
 
 def judge(model: Answering, task: Task, on_row: Callable[[int], None] | None = None) -> TaskReport:
-    """`PersonalModel.evaluate` of a task; `on_row` is told how many rows are done.
+    """Evaluates a model on a task, as `PersonalModel.evaluate` does. `on_row` gets the number of rows that are done.
 
-    Raises ConfigError where there is nothing to choose from, and what the model raises, naming the row.
+    Raises ConfigError for a task with a single label. An error of the model is raised with the row in its subject.
     """
     if task.kind == "labels" and len(task.labels) < 2:
         raise ConfigError(
@@ -94,68 +95,72 @@ def judge(model: Answering, task: Task, on_row: Callable[[int], None] | None = N
             expected="two or more to choose from",
             next_step="Name all that there are: labels=[...]",
         )
-    said = []
+
+    answers: list[str] = []
     for row in task.rows:
         try:
-            said.append(_said(model, task.kind, row))
+            answers.append(_answer(model, task.kind, row))
         except (DataError, GenerationError) as error:
             where = f"{task.source}, row {row.number}: {error.subject}"
             raise type(error)(where, got=error.got, expected=error.expected, next_step=error.next_step) from error
         if on_row is not None:
-            on_row(len(said))
-    return _report(task, said)
+            on_row(len(answers))
+    return _report(task, answers)
 
 
-def _said(model: Answering, kind: TaskKind, row: TaskRow) -> str:
+def _answer(model: Answering, kind: TaskKind, row: TaskRow) -> str:
     chat = model.has_turns
     prompt = row.asked(chat=chat)
     if row.options:
         by_answer = {worded(option, chat=chat): option for option in row.options}
         return by_answer[model.classify(prompt, list(by_answer)).label]
-    stop_texts = [] if chat else ["\n"]  # a plain text goes on after the answer, where it was not trained to end
+    stop_texts = (
+        [] if chat else ["\n"]
+    )  # a model without turns continues after the answer unless it was trained to end there
     return "".join(model.generate(prompt, max_tokens=_MOST_TOKENS[kind], stop_texts=stop_texts)).strip()
 
 
-def _report(task: Task, said: Sequence[str]) -> TaskReport:
+def _report(task: Task, answers: Sequence[str]) -> TaskReport:
     kind, rows = task.kind, task.rows
-    correct = [_correct(kind, one, row) for one, row in zip(said, rows, strict=True)]
+    answered = list(zip(answers, rows, strict=True))
+    correct = [_correct(kind, answer, row) for answer, row in answered]
     share = sum(correct) / len(rows)
     chosen = kind in ("labels", "choice")
-    functions = sum(_same_function(one, row.right[0]) for one, row in zip(said, rows, strict=True)) / len(rows)
+    functions = sum(_same_function(answer, row.right[0]) for answer, row in answered) / len(rows)
+    word_f1 = sum(token_f1(answer, row.right) for answer, row in answered) / len(rows) if kind == "answers" else None
+
     return TaskReport(
         task=kind,
         rows=len(rows),
         accuracy=share if chosen else functions if kind == "calls" else None,
-        macro_f1=macro_f1(said, [row.right[0] for row in rows]) if kind == "labels" else None,
+        macro_f1=macro_f1(answers, [row.right[0] for row in rows]) if kind == "labels" else None,
         exact_match=None if chosen else share,
-        f1=sum(token_f1(one, row.right) for one, row in zip(said, rows, strict=True)) / len(rows)
-        if kind == "answers"
-        else None,
+        f1=word_f1,
         chance=sum(1 / len(row.options) for row in rows) / len(rows) if chosen else None,
         majority=max(Counter(key for row in rows for key in _keys(kind, row)).values()) / len(rows),
         options=len(task.labels) or None,
         wrong=tuple(
-            WrongRow(row.number, row.prompt, row.right, one)
-            for one, row, fits in zip(said, rows, correct, strict=True)
-            if not fits
+            WrongRow(row.number, row.prompt, row.right, answer)
+            for (answer, row), is_correct in zip(answered, correct, strict=True)
+            if not is_correct
         ),
     )
 
 
-def _correct(kind: TaskKind, said: str, row: TaskRow) -> bool:
+def _correct(kind: TaskKind, answer: str, row: TaskRow) -> bool:
     if kind == "calls":
-        return same_call(parse_call(said), parse_call(row.right[0]))
-    return exact_match(said, row.right) if kind == "answers" else said == row.right[0]
+        return same_call(parse_call(answer), parse_call(row.right[0]))
+    return exact_match(answer, row.right) if kind == "answers" else answer == row.right[0]
 
 
-def _same_function(said: str, right: str) -> bool:
-    one, other = parse_call(said), parse_call(right)
-    return one is not None and other is not None and one.name == other.name
+def _same_function(answer: str, right: str) -> bool:
+    answered, expected = parse_call(answer), parse_call(right)
+    return answered is not None and expected is not None and answered.name == expected.name
 
 
 def _keys(kind: TaskKind, row: TaskRow) -> set[str]:
-    """The row's right answers, so that those which are the same are equal."""
+    """The row's right answers in a form in which equivalent answers are equal."""
     if kind == "answers":
-        return {normalized(one) for one in row.right}
+        return {normalized(answer) for answer in row.right}
     call = parse_call(row.right[0]) if kind == "calls" else None
     return {row.right[0] if call is None else call.sorted_text()}

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Task: rows of a file, each with what is asked and what is right. Four kinds, by their columns (CSV) or keys (JSONL, .json):
+r"""Tasks: rows of a file, each with a prompt and its right answers. There are four kinds, by columns (CSV) or keys (JSONL, .json):
 
-    labels   text, label                  <text>\nLabel:                 the label, one of all that there are
+    kind     columns                      prompt                         right answer
+    labels   text, label                  <text>\nLabel:                 the label, one of all labels
     choice   question, options, answer    Question: <question>\nAnswer:  the answer, one of the row's options
-    answers  question, answers, context   Question: <question>\nAnswer:  one of the answers; behind the context, where there is one
+    answers  question, answers, context   Question: <question>\nAnswer:  one of the answers; the context stands before the question
     calls    query, call                  <query>\nCall:                 the call, {"name": ..., "arguments": {...}}
 
-A column `prompt` in place of the first one, and of the context, is asked as it stands. Where the model has chat turns, the whole is
-a message of the user and the answer one of the assistant; else the answer follows the prompt behind a space, which most
-vocabularies have at the start of a word.
+The context may be left out. A column `prompt` replaces the first column and the context, and is used unchanged. If the model
+has chat turns, the prompt is a message of the user and the answer a message of the assistant. Else the answer follows the
+prompt after a space, which most vocabularies have at the start of a word.
 """
 
 from __future__ import annotations
@@ -44,8 +45,12 @@ _WORDING: dict[TaskKind, str] = {
 
 @dataclass(frozen=True)
 class TaskRow:
-    """`number`: of the row in its file. `right`: accepted answers, at least one, the first of which is trained on. `options`: those
-    that are compared; none: the answer is generated."""
+    """A row of a task.
+
+    number:  the number of the row in its file
+    right:   the accepted answers, at least one. The first one is trained on.
+    options: the options to choose from. Without any, the answer is generated.
+    """
 
     number: int
     prompt: str
@@ -53,19 +58,22 @@ class TaskRow:
     options: tuple[str, ...] = ()
 
     def asked(self, *, chat: bool) -> Prompt:
-        """For `generate`, `score` and `classify`."""
+        """The prompt in the form that `generate`, `score` and `classify` take."""
         return [{"role": "user", "content": self.prompt}] if chat else self.prompt
 
 
 def worded(answer: str, *, chat: bool) -> str:
-    """An answer as it follows the prompt."""
+    """The text of an answer behind its prompt."""
     return answer if chat else f" {answer}"
 
 
 @dataclass(frozen=True)
 class Task:
-    """`source`: what errors name, the file as a rule. `unknown_keys`: in how many rows a key stands that is not used. DataError
-    without a row."""
+    """Rows with right answers. DataError if there are none.
+
+    source:       the name that errors have for the task, usually the file
+    unknown_keys: the keys that are not used, with the number of rows that have them
+    """
 
     kind: TaskKind
     rows: tuple[TaskRow, ...]
@@ -77,15 +85,15 @@ class Task:
             raise _refused(self.source, "no rows", "at least one", "Write a row for each example")
 
     def examples(self, *, chat: bool) -> list[dict[str, Any]]:
-        """What to train on, an example for each row: messages for a model with chat turns, else prompt and completion.
+        """Examples to train on, one for each row: messages for a model with chat turns, else prompt and completion.
 
-        `chat`: `PersonalModel.has_turns` says it of a bundle.
+        `chat` says whether the model has chat turns (`PersonalModel.has_turns`).
         """
         return [_example(row, chat) for row in self.rows]
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Those that the rows are compared with. Give them to `read_task` of a file in which not all of them occur."""
+        """All labels, for a task of labels. Give them to `read_task` for a file in which not all of them occur."""
         return self.rows[0].options if self.kind == "labels" else ()
 
 
@@ -104,18 +112,25 @@ def read_task(
     labels: Sequence[str] | None = None,
     encoding: str | None = None,
 ) -> Task:
-    """The rows of a CSV, JSONL or .json file as a task.
+    """Reads a task from a CSV, JSONL or .json file.
 
-    fields: which column holds what, as {"label": "category"}
-    labels: of kind "labels", all that there are; by default those of the file, sorted
-    encoding: of the file, such as "cp1252", where it is not UTF-8
-    ConfigError for arguments that cannot be; DataError, with file and row, for a row that cannot be used.
+    Args:
+        kind: "labels", "choice", "answers" or "calls".
+        path: the file.
+        fields: which column holds what, for instance {"label": "category"}.
+        labels: all labels, for the kind "labels". By default those of the file, sorted. Set it if the file lacks some.
+        encoding: the encoding of the file, such as "cp1252", if it is not UTF-8.
+
+    Raises:
+        ConfigError: for invalid arguments.
+        DataError: with file and row, for a row that cannot be used.
     """
     arguments.one_of("kind", kind, get_args(TaskKind))
     wanted = _COLUMNS[kind]
     names = (*wanted, "prompt", *(["context"] if kind == "answers" else []))
     mapping = checked_fields(names, fields or {})
     known = None if labels is None else _known_labels(kind, labels)
+
     rows = []
     read = ReadReport()
     for number, row in read_rows(path, encoding, read):
@@ -127,6 +142,7 @@ def read_task(
             next_step = "Correct it, or name it too: labels=[...]"
             raise _refused(f"{where}: label", shown(right[0]), f"one of {_listed(known)}", next_step)
         rows.append(TaskRow(number, _asked(kind, given, where), right, options))
+
     if kind == "labels":
         known = known or tuple(sorted({row.right[0] for row in rows}))
         rows = [TaskRow(row.number, row.prompt, row.right, known) for row in rows]
@@ -134,9 +150,9 @@ def read_task(
 
 
 def _known_labels(kind: TaskKind, labels: Sequence[str]) -> tuple[str, ...]:
-    """In their order: of two that are equally likely the first one is said."""
+    """The labels in their order. Among equally likely labels the first one is the answer."""
     listed = isinstance(labels, Sequence) and not isinstance(labels, str)
-    known = tuple(one.strip() for one in labels if isinstance(one, str)) if listed else ()
+    known = tuple(label.strip() for label in labels if isinstance(label, str)) if listed else ()
     if kind != "labels" or not known or "" in known or not len(set(known)) == len(known) == len(labels):
         raise ConfigError(
             "labels",
@@ -148,26 +164,28 @@ def _known_labels(kind: TaskKind, labels: Sequence[str]) -> tuple[str, ...]:
 
 
 def _asked(kind: TaskKind, row: Mapping[str, Any], where: str) -> str:
+    """The prompt of a row."""
     first = _COLUMNS[kind][0]
     if "prompt" in row:
         replaced = (first, "context") if kind == "answers" else (first,)
-        beside = [name for name in replaced if row.get(name) not in (None, "")]
-        if beside:
+        others = [name for name in replaced if row.get(name) not in (None, "")]
+        if others:
             raise _refused(
                 where,
-                f"both 'prompt' and {beside[0]!r}",
+                f"both 'prompt' and {others[0]!r}",
                 "one of the two: a prompt is asked as it stands",
-                f"Leave out 'prompt', or {beside[0]!r}",
+                f"Leave out 'prompt', or {others[0]!r}",
             )
         return _text(row["prompt"], f"{where}: prompt")
-    context = row.get("context") if kind == "answers" else None  # of some questions there is none
+
+    context = row.get("context") if kind == "answers" else None  # some questions have none
     before = "" if context in (None, "") else _text(context, f"{where}: context") + "\n"
     return before + _WORDING[kind].format(_text(_column(row, first, where), f"{where}: {first}"))
 
 
 def _label(row: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     label = _column(row, "label", where)
-    if isinstance(label, int) and not isinstance(label, bool):  # as many data sets have them in JSON
+    if isinstance(label, int) and not isinstance(label, bool):  # many data sets in JSON have numbers as labels
         label = str(label)
     return (_text(label, f"{where}: label").strip(),), ()
 
@@ -186,17 +204,16 @@ def _choice(row: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], tuple[
 
 def _answers(row: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     answers = _column(row, "answers", where)
-    return (
-        (answers.strip(),) if isinstance(answers, str) and answers.strip() else _texts(answers, f"{where}: answers")
-    ), ()
+    if isinstance(answers, str) and answers.strip():
+        return (answers.strip(),), ()
+    return _texts(answers, f"{where}: answers"), ()
 
 
 def _call(row: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     value = _column(row, "call", where)
     call = parse_call(value) if isinstance(value, str) else call_of(value)
-    if (
-        call is None or parse_call(call.text()) is None
-    ):  # Python reads NaN and numbers that are too large; as JSON they are none
+    # Python also reads NaN and numbers that are too large, which JSON does not have.
+    if call is None or parse_call(call.text()) is None:
         raise _refused(
             f"{where}: call",
             shown(value),
@@ -233,11 +250,11 @@ def _text(value: Any, subject: str) -> str:
 
 
 def _texts(value: Any, subject: str) -> tuple[str, ...]:
-    """Without spaces around them."""
+    """The texts of a list, without spaces around them."""
     if not isinstance(value, list) or not value:
         got = "an empty list" if value == [] else kind_of(value)
         raise _refused(subject, got, "a list of texts", "Write the rows as JSONL, with a list")
-    return tuple(_text(one, subject).strip() for one in value)
+    return tuple(_text(text, subject).strip() for text in value)
 
 
 def _listed(texts: Sequence[str], most: int = 8) -> str:

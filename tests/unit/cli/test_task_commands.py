@@ -53,7 +53,7 @@ def test_evaluate_says_how_right_the_labels_are(built: Built, trained: Trained, 
     assert "chance 33.3%" in text
     listed = bespoke(*asked, "--wrong", "--format", "json").ok().json
     assert len(listed["wrong"]) == round(5 * (1 - found["accuracy"]))
-    assert all(row["said"] != row["right"][0] for row in listed["wrong"])
+    assert all(row["answer"] != row["right"][0] for row in listed["wrong"])
 
 
 def test_train_takes_the_rows_of_a_task(built: Built, trained: Trained, tickets: Path, tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_the_label_that_is_said_is_the_likeliest_by_score(model: PersonalModel, 
     task = read_task("labels", questions, fields={"label": "category"})
     report = model.evaluate(task)
     assert (report.rows, report.options, report.chance, report.majority) == (6, 3, 1 / 3, 1 / 3)
-    said = {row.number: row.said for row in report.wrong}
+    said = {row.number: row.answer for row in report.wrong}
     for row in task.rows:
         example = task.examples(chat=False)[row.number - 2]
         scores = model.score(example["prompt"], [f" {label}" for label in LABELS])
@@ -61,7 +61,7 @@ def test_answers_are_generated_to_the_end_of_their_line(model: PersonalModel, tm
     task = read_task("answers", tmp_path / "qa.csv")
     report = model.evaluate(task)
     said = ["".join(model.generate(row.prompt, max_tokens=50, stop_texts=["\n"])).strip() for row in task.rows]
-    assert [row.said for row in report.wrong] == said
+    assert [row.answer for row in report.wrong] == said
     assert report.exact_match == 0  # it tells a story
     assert report.f1 is not None
     assert report.f1 > 0  # in which both words stand

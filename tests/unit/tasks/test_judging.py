@@ -50,7 +50,7 @@ def test_labels_have_accuracy_macro_f1_and_what_they_are_to_be_held_against() ->
     assert report.chance == pytest.approx(1 / 3)
     assert report.majority == pytest.approx(3 / 5)  # "card" to every row
     assert (report.exact_match, report.f1) == (None, None)
-    assert [(row.number, row.right, row.said) for row in report.wrong] == [
+    assert [(row.number, row.right, row.answer) for row in report.wrong] == [
         (3, ("bill",), "card"),
         (6, ("card",), "loan"),
     ]
@@ -101,7 +101,7 @@ def test_answers_have_exact_match_and_f1() -> None:
     assert report.f1 == pytest.approx((1 + 1 + 2 / 3 + 0) / 4)
     assert (report.accuracy, report.chance) == (None, None)
     assert report.majority == 2 / 4  # "one" is right in the second row and in the fourth
-    assert [row.said for row in report.wrong] == ["Rome", ""]
+    assert [row.answer for row in report.wrong] == ["Rome", ""]
     assert model.asked[0] == ("q", ("\n",))
 
 

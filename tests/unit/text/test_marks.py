@@ -15,7 +15,7 @@ import pytest
 import tokenizers
 
 from bespoke.data.encode import ExampleEncoder
-from bespoke.data.marks import check_turns_can_be_told
+from bespoke.data.marks import check_turns_are_distinct
 from bespoke.data.template import compile_turns
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
@@ -259,9 +259,9 @@ def test_turns_that_any_message_could_hold_are_refused_at_build(between: str) ->
     turns = compile_turns(template, {})
     protect_markers(own, turns)
     with pytest.raises(TemplateError, match="between the messages of"):
-        check_turns_can_be_told(own, turns)
+        check_turns_are_distinct(own, turns)
     for known, names in ((VICUNA, {}), (QWEN, {}), (templates.GEMMA3, {"bos_token": "<s>"})):
-        check_turns_can_be_told(own, compile_turns(known, names))
+        check_turns_are_distinct(own, compile_turns(known, names))
 
 
 def test_ordinary_words_are_no_marks(lab: TextLab, tmp_path: Path) -> None:

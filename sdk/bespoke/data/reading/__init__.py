@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What files of examples are made of: text, CSV, JSON, columns, known shapes of rows, and exports of chats."""
+"""Readers for files of examples: text, CSV, JSON, mapped columns, known kinds of rows, and exports of chats."""

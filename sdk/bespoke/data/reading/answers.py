@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows without an answer: what there would be to learn is empty, or nothing. Such a row is dropped, not the file."""
+"""Detection of rows without an answer. Such a row has nothing to learn: it is dropped, and the file is still read."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _ANSWERS = ("completion", "chosen", "text")
 
 
 def without_answer(example: Mapping[str, Any], fields: Mapping[str, str], row: Mapping[str, Any]) -> str | None:
-    """Why an example has nothing to learn, in the words of its row; None where it has an answer."""
+    """Why an example has nothing to learn, with the names that its row uses; None if it has an answer."""
     for name in _ANSWERS:
         if name in example and _is_empty(example[name]):
             column = column_of(name, fields)
-            in_file = column if name in fields or name in row else "output"  # of Alpaca
+            in_file = column if name in fields or name in row else "output"  # Alpaca's name for the completion
             return f"{in_file!r} is empty"
     messages = example.get("messages")
     for message in messages if isinstance(messages, list) else ():
@@ -28,7 +28,7 @@ def without_answer(example: Mapping[str, Any], fields: Mapping[str, str], row: M
 
 
 def _says_nothing(message: Mapping[str, Any]) -> bool:
-    """A call of a tool is an answer, though not one that can be learned here: the encoder says so."""
+    """Whether a message has neither words nor a tool call. The encoder refuses tool calls later, with the reason."""
     calls = message.get("tool_calls") or message.get("function_call")
     return "content" in message and _is_empty(message["content"]) and not calls
 

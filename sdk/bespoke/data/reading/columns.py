@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`fields`: which column of a row holds what, or which columns joined do.
+"""The setting `fields`: which column of a row holds the prompt, the completion and so on. It may also join columns.
 
     {"prompt": "question"}                        the column 'question'
     {"prompt": "{instruction}\n\n{input}"}        two columns; {{ and }} are braces
 
-A column without words takes the white space in front of it with it, at the beginning the white space behind it. A column that is
-itself named like a template stays a column.
+An empty column is left out together with the white space before it. At the beginning of a template, the white space behind it
+goes instead. A name with braces is a column if the row has a column of that name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PART = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
 
 
 def checked_fields(known: Sequence[str], fields: Mapping[str, str]) -> Mapping[str, str]:
-    """`fields`, where each is a name that is known with that of a column; ConfigError names those that are not."""
+    """Returns `fields`, checked: every key is one of `known` and every value is text. ConfigError names the others."""
     problems = [
         ConfigError(
             f"fields[{name!r}]",
@@ -40,31 +40,33 @@ def checked_fields(known: Sequence[str], fields: Mapping[str, str]) -> Mapping[s
 
 
 def mapped(row: Mapping[str, Any], fields: Mapping[str, str], where: str) -> tuple[dict[str, Any], set[str]]:
-    """The row under the names of its shape, and the columns that were used for it."""
+    """The row with its columns renamed by `fields`, and the columns that `fields` used."""
     values: dict[str, Any] = {}
     used: set[str] = set()
     for name, column in fields.items():
         columns = [column] if column in row else _columns(column) or [column]
-        for one in columns:
-            if one not in row:
+        for key in columns:
+            if key not in row:
                 raise DataError(
                     where,
                     got=f"the keys {', '.join(map(repr, row)) or 'none'}",
-                    expected=f"{one!r}, which fields names for {name!r}",
+                    expected=f"{key!r}, which fields names for {name!r}",
                     next_step="Correct fields, or give every row this key",
                 )
         used.update(columns)
+
         if column not in row:
             values[name] = _joined(column, row)
         elif name in ("prompt", "completion", "text"):
             values[name] = _text(row[column])
         else:
             values[name] = row[column]
+
     return {key: value for key, value in row.items() if key not in used} | values, used
 
 
 def column_of(name: str, fields: Mapping[str, str]) -> str:
-    """What the file calls it."""
+    """The name that the file has for the field `name`."""
     return fields.get(name, name)
 
 
@@ -73,35 +75,36 @@ def _columns(template: str) -> list[str]:
 
 
 def _parts(template: str) -> tuple[list[str], list[str]]:
-    """(texts, columns): a column stands between each two texts."""
+    """The texts of a template and the columns between them: there is one text more than there are columns."""
     texts, columns, end = [""], [], 0
-    for found in _PART.finditer(template):
-        texts[-1] += template[end : found.start()]
-        end = found.end()
-        if found[1] is None:
-            texts[-1] += found[0][0]
+    for match in _PART.finditer(template):
+        texts[-1] += template[end : match.start()]
+        end = match.end()
+        if match[1] is None:  # {{ or }}: a brace
+            texts[-1] += match[0][0]
         else:
-            columns.append(found[1])
+            columns.append(match[1])
             texts.append("")
     texts[-1] += template[end:]
     return texts, columns
 
 
 def _joined(template: str, row: Mapping[str, Any]) -> str:
+    """The template with the row's values, without empty columns and the white space that belongs to them."""
     texts, columns = _parts(template)
-    done, between = "", texts[0]
+    joined, between = "", texts[0]
     for column, behind in zip(columns, texts[1:], strict=True):
         value = _text(row[column])
         if value.strip():
-            done, between = done + between + value, behind
+            joined, between = joined + between + value, behind
         else:
             between = between.rstrip()
-            between += behind if done or between else behind.lstrip()
-    return done + between
+            between += behind if joined or between else behind.lstrip()
+    return joined + between
 
 
 def _text(value: Any) -> str:
-    """A value as text; what is none is written as JSON, such as a function call."""
+    """A value as text. A value that is not text, such as a function call, is written as JSON."""
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of CSV: a header, then values between commas, semicolons or tabs, whichever the header has most of outside quotes.
+"""Reader for CSV: a header, then rows of values.
 
-Spreadsheets choose the separator by the country. Excel's own first line `sep=;` is taken at its word.
+Spreadsheets choose the separator by country, so it is the most frequent one of commas, semicolons and tabs in the header, outside
+quotes. Excel's own first line `sep=;` names the separator and is obeyed.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ __all__ = ["csv_rows", "tsv_rows"]
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _QUOTED = re.compile(r'"(?:[^"]|"")*"?')
 _MOST_HEADER_LINES = 64  # a column's name may hold line ends, in quotes
-_limit = Lock()  # of Python's csv: one number for the whole process, of 131,072 characters
+_limit = Lock()  # guards csv.field_size_limit: one number for the whole process, 131,072 characters by default
 
 
 def csv_rows(path: Path, encoding: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(number, row), where the header is row 1, as a spreadsheet counts."""
+    """Yields (number, row). The header is row 1, as in a spreadsheet."""
     return _rows(path, encoding, None)
 
 
 def tsv_rows(path: Path, encoding: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The same between tabs, without a look at the header."""
+    """Yields the rows of a table whose separator is always the tab."""
     return _rows(path, encoding, "\t")
 
 
@@ -43,11 +44,13 @@ def _rows(path: Path, encoding: str | None, separator: str | None) -> Iterator[t
         begin.append(line)
         if "".join(begin).strip() and ("".join(begin).count('"') % 2 == 0 or len(begin) == _MOST_HEADER_LINES):
             break
+
     number = 0
-    said = re.fullmatch(r"sep=([,;\t|])\s*", "".join(begin))
-    if said is not None:
-        separator, begin, number = said[1], [], 1
+    named_separator = re.fullmatch(r"sep=([,;\t|])\s*", "".join(begin))
+    if named_separator is not None:
+        separator, begin, number = named_separator[1], [], 1
     separator = separator or _most_frequent("".join(begin))
+
     reader = csv.reader(chain(begin, lines), delimiter=separator, strict=True)
     header: list[str] | None = None
     while True:
@@ -61,12 +64,14 @@ def _rows(path: Path, encoding: str | None, separator: str | None) -> Iterator[t
             _refuse(where, f"no CSV: {error}", "a row", "Fix the quotes, or write the rows as JSONL")
         if not values:
             continue
+
         if header is None:
             header = values
             repeated = [name for name, count in Counter(header).items() if count > 1]
             if repeated:
                 _refuse(where, f"the column {repeated[0]!r} twice", "different names", "Rename one")
             continue
+
         if len(values) != len(header):
             _refuse(
                 where,
@@ -78,13 +83,13 @@ def _rows(path: Path, encoding: str | None, separator: str | None) -> Iterator[t
 
 
 def _most_frequent(header: str) -> str:
-    """Of several that are as frequent the first, a comma."""
+    """The most frequent separator of a header. Of equally frequent ones it is the first, with the comma before all."""
     counts = Counter(_QUOTED.sub("", header))
     return max(_SEPARATORS, key=lambda separator: counts[separator])
 
 
 def _next(reader: Iterator[list[str]]) -> list[str]:
-    """One row, whose cells may be as long as a line."""
+    """Reads one row. A cell may be as long as a line."""
     with _limit:
         before = csv.field_size_limit(MOST_BYTES)
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON values out of text, with errors that say where the text is none."""
+"""Parsing of JSON values, with errors that say where the text is not JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _decoder = json.JSONDecoder()
 
 
 def json_document(path: Path, encoding: str | None = None) -> Any:
-    """The one value that an export holds."""
+    """The value of an export's file, which is one JSON document."""
     return parsed(whole_text(path, encoding), str(path), "Check which app the export is of")
 
 
@@ -32,26 +32,27 @@ def is_json(text: str) -> bool:
 
 
 def documents(path: Path, text: str, next_step: str) -> list[tuple[int, Any]]:
-    """(line, value) of each value: a document of many lines, or several behind each other."""
-    found: list[tuple[int, Any]] = []
-    at, counted, line = _after(text, 0), 0, 1
+    """(line, value) of each value in `text`. There may be several, one after the other, each on many lines."""
+    values: list[tuple[int, Any]] = []
+    at, counted, line = _skip_space(text, 0), 0, 1
     while at < len(text):
         line, counted = line + text.count("\n", counted, at), at
         with _refusing(str(path) if text[at] == "[" else f"{path}, row {line}", next_step):
             value, end = _decoder.raw_decode(text, at)
-        found.append((line, value))
-        at = _after(text, end)
-    return found
+        values.append((line, value))
+        at = _skip_space(text, end)
+    return values
 
 
-def _after(text: str, end: int) -> int:
-    while end < len(text) and text[end] in _SPACE:
-        end += 1
-    return end
+def _skip_space(text: str, at: int) -> int:
+    """The first place from `at` on that is not white space."""
+    while at < len(text) and text[at] in _SPACE:
+        at += 1
+    return at
 
 
 def parsed(text: str, where: str, next_step: str) -> Any:
-    """The one value that a text is."""
+    """The value of a text that is one JSON document. DataError, naming `where`, for any other text."""
     with _refusing(where, next_step):
         return json.loads(text)
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of two kinds that many data sets have, as examples of our shapes.
+"""Two kinds of rows that many data sets use, converted to examples of bespoke's shapes.
 
     sharegpt  {"conversations": [{"from": "human", "value": ...}, {"from": "gpt", "value": ...}]}    messages
     alpaca    {"instruction": ..., "input": ..., "output": ...}                                      prompt and completion
 
-The prompt of an Alpaca row is its instruction and, behind an empty line, its input where it has one.
+The prompt of an Alpaca row is its instruction. If it has an input, an empty line and the input follow.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ _ALPACA = {"prompt": "{instruction}\n\n{input}", "completion": "output"}
 
 
 def known_rows_of(row: Mapping[str, Any]) -> list[KnownRows]:
-    """Which of the two a row is, by its keys."""
-    found: list[KnownRows] = []
+    """The kinds whose keys a row has."""
+    kinds: list[KnownRows] = []
     turns = row.get("conversations")
     if isinstance(turns, list) and (not turns or isinstance(turns[0], Mapping)):
-        found.append("sharegpt")
+        kinds.append("sharegpt")
     if all(key in row for key in _WANTED["alpaca"]):
-        found.append("alpaca")
-    return found
+        kinds.append("alpaca")
+    return kinds
 
 
 def example_of(kind: KnownRows, row: Mapping[str, Any], where: str) -> tuple[dict[str, Any], set[str]]:
-    """The row as an example, and the keys that were used for it."""
+    """Converts a row of this kind to an example; also returns the keys that were used."""
     missing = [key for key in _WANTED[kind] if key not in row]
     if missing:
         raise DataError(
@@ -59,16 +59,17 @@ def example_of(kind: KnownRows, row: Mapping[str, Any], where: str) -> tuple[dic
             expected=f"{' and '.join(map(repr, _WANTED[kind]))}, as rows of {kind} have",
             next_step="Give every row the same keys, or leave format open",
         )
+
     if kind == "alpaca":
         return _alpaca(row, where)
+
     turns = row["conversations"]
     if not isinstance(turns, list):
         raise DataError(
             f"{where}.conversations", got=kind_of(turns), expected="a list of messages", next_step="Correct the row"
         )
-    return {"messages": [_message(turn, f"{where}.conversations[{i}]") for i, turn in enumerate(turns)]}, {
-        "conversations"
-    }
+    messages = [_message(turn, f"{where}.conversations[{i}]") for i, turn in enumerate(turns)]
+    return {"messages": messages}, {"conversations"}
 
 
 def _alpaca(row: Mapping[str, Any], where: str) -> tuple[dict[str, Any], set[str]]:
@@ -77,13 +78,14 @@ def _alpaca(row: Mapping[str, Any], where: str) -> tuple[dict[str, Any], set[str
 
 
 def _message(turn: Any, where: str) -> dict[str, Any]:
-    """Keys other than the two stay, such as a weight."""
+    """A turn as a message. Other keys of the turn, such as a weight, are kept."""
     keys = ("from", "value") if isinstance(turn, Mapping) and "from" in turn else ("role", "content")
     if not isinstance(turn, Mapping) or not all(key in turn for key in keys):
         got = kind_of(turn) if not isinstance(turn, Mapping) else f"the keys {', '.join(map(repr, turn)) or 'none'}"
         raise DataError(
             where, got=got, expected='{"from": "human" or "gpt", "value": text}', next_step="Correct the row"
         )
+
     speaker = turn[keys[0]]
     role = _ROLES.get(speaker.strip().lower()) if isinstance(speaker, str) else None
     if role is None:

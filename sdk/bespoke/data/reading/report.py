@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What became of a file's rows while it was read, so that nothing is left out without a word."""
+"""Counts of what reading a file used, dropped and left out, so that nothing is left out silently."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["ReadReport"]
 
 @dataclass
 class ReadReport:
-    """Filled while a file is read.
+    """Counts that grow while a file is read.
 
-    rows:          read so far, those that were dropped too
-    unknown_keys:  in how many rows a key, or a column, stands that is not used
-    dropped:       how many rows were dropped, by the reason
-    repeated_rows: rows that are the same as an earlier one
-    left_out:      of an export of chats, how many messages were left out, by what they are
+    rows:          rows read so far, including dropped ones
+    unknown_keys:  keys or columns that are not used, with the number of rows that have them
+    dropped:       reasons to drop a row, with the number of rows dropped
+    repeated_rows: rows that equal an earlier one
+    left_out:      kinds of messages that an export of chats has and no example uses, with their number
     """
 
     format: Format | None = None

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text out of a file, whole or line by line, within bounds: UTF-8, UTF-16 by its byte order mark, or the encoding that is named.
+"""Bounded reading of text files, whole or line by line.
 
-Lines end with a line feed, a carriage return or both, and keep their ends: a cell of CSV may hold them.
+A file is UTF-8, UTF-16 if it begins with a byte order mark, or in the encoding that the caller names. Lines end with a line feed,
+a carriage return or both. They keep these ends because a cell of CSV may hold them.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from bespoke.format.plain_file import open_plain
 
 __all__ = ["checked_encoding", "text_lines", "whole_text"]
 
-MOST_BYTES = 2**29  # of what is read as one: an export of years of chats has a few hundred million, all on one line
+# Most bytes of a file or line that is read at once. An export of years of chats has a few hundred million on one line.
+MOST_BYTES = 2**29
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
 def checked_encoding(encoding: str | None) -> str | None:
-    """The name of an encoding of text, or None for UTF-8 and UTF-16. ConfigError for another."""
+    """Returns `encoding` if Python can encode text by it. None stands for UTF-8 or UTF-16. ConfigError otherwise."""
     if encoding is None:
         return None
     try:
@@ -39,8 +41,10 @@ def checked_encoding(encoding: str | None) -> str | None:
 
 
 def text_lines(path: Path, encoding: str | None = None, most: int | None = None) -> Iterator[tuple[int, str]]:
-    """(number from 1, line with its end). DataError, with the number, for a line that cannot be read, and for more than `most`
-    characters."""
+    """Yields (number from 1, line with its end).
+
+    DataError, with the number, for a line that cannot be read. DataError also for a file of more than `most` characters.
+    """
     size = 0
     try:
         with open_plain(path) as file:
@@ -65,7 +69,7 @@ def text_lines(path: Path, encoding: str | None = None, most: int | None = None)
 
 
 def whole_text(path: Path, encoding: str | None = None) -> str:
-    """All of it. DataError where it cannot be read, or is too long."""
+    """The text of a file. DataError if it cannot be read or is too long."""
     return "".join(line for _, line in text_lines(path, encoding, MOST_BYTES))
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exports of chats, by the app that wrote them, as conversations."""
+"""Readers for exports of chats, one module for each kind of app. Each yields conversations."""

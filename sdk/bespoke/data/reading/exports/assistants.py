@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`conversations.json` of ChatGPT and of Claude. Who is the user and who the assistant stands in them.
+"""Readers for `conversations.json` of ChatGPT and of Claude. These files say who is the user and who the assistant.
 
-ChatGPT keeps a tree of messages, in which an edited question begins another branch: the branch that the app shows is followed from
-its last message, `current_node`, to the root.
+ChatGPT keeps a tree of messages, and an edited question begins another branch of it. The reader takes the branch that the app
+shows: it goes from the last message, `current_node`, to the root.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bespoke.data.reading.exports.conversations import Message, conversations
+from bespoke.data.reading.exports.conversations import ChatMessage, conversations
 from bespoke.errors import DataError, kind_of
 
 __all__ = ["chatgpt", "claude"]
@@ -24,23 +24,25 @@ _CHECK = "Check which app the export is of"
 
 
 def chatgpt(document: Any, where: str, left_out: Counter[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(place, conversation)."""
-    for number, one in enumerate(_list(document, where, "conversations"), start=1):
+    """Yields (place of the chat, conversation)."""
+    for number, chat in enumerate(_list(document, where, "conversations"), start=1):
         here = f"{where}, row {number}"
-        mapping = one.get("mapping") if isinstance(one, Mapping) else None
+        mapping = chat.get("mapping") if isinstance(chat, Mapping) else None
         if not isinstance(mapping, Mapping):
-            raise DataError(here, got=_keys(one), expected="'mapping', as in an export of ChatGPT", next_step=_CHECK)
-        path = _shown_branch(mapping, one.get("current_node"))
+            raise DataError(here, got=_keys(chat), expected="'mapping', as in an export of ChatGPT", next_step=_CHECK)
+
+        path = _shown_branch(mapping, chat.get("current_node"))
         others = [node for name, node in mapping.items() if name not in path and isinstance(node, Mapping)]
         left_out[BRANCHES] += sum(_role(node.get("message")) in ("user", "assistant") for node in others)
-        nodes = [mapping[name].get("message") for name in path]
-        messages = [message for node in nodes if (message := _of_chatgpt(node, left_out)) is not None]
+
+        shown = [mapping[name].get("message") for name in path]
+        messages = [message for entry in shown if (message := _chatgpt_message(entry, left_out)) is not None]
         for conversation in conversations(messages, left_out):
             yield number, conversation
 
 
 def _shown_branch(mapping: Mapping[str, Any], last: Any) -> dict[str, None]:
-    """Names of nodes from the root to the last one; a set in their order. Without a last one, the newest children are followed."""
+    """Names of the nodes from the root to `last`, as an ordered set. Without a `last`, it follows the newest children."""
     nodes = {name: node for name, node in mapping.items() if isinstance(node, Mapping)}
     if not isinstance(last, str) or last not in nodes:
         last = next((name for name, node in nodes.items() if not isinstance(node.get("parent"), str)), None)
@@ -52,6 +54,7 @@ def _shown_branch(mapping: Mapping[str, Any], last: Any) -> dict[str, None]:
                 break
             seen.add(child)
             last = child
+
     path: dict[str, None] = {}
     while isinstance(last, str) and last in nodes and last not in path:
         path[last] = None
@@ -64,7 +67,7 @@ def _role(message: Any) -> Any:
     return author.get("role") if isinstance(author, Mapping) else None
 
 
-def _of_chatgpt(message: Any, left_out: Counter[str]) -> Message | None:
+def _chatgpt_message(message: Any, left_out: Counter[str]) -> ChatMessage | None:
     if not isinstance(message, Mapping):
         return None  # the root
     role, content, metadata = _role(message), message.get("content"), message.get("metadata")
@@ -72,14 +75,14 @@ def _of_chatgpt(message: Any, left_out: Counter[str]) -> Message | None:
     if role not in ("user", "assistant"):
         left_out[f"messages of {role if role in ('system', 'tool') else 'others'}"] += 1
         return None
-    if (isinstance(metadata, Mapping) and metadata.get("is_visually_hidden_from_conversation")) or message.get(
-        "weight"
-    ) == 0:
+    is_hidden = isinstance(metadata, Mapping) and metadata.get("is_visually_hidden_from_conversation")
+    if is_hidden or message.get("weight") == 0:
         left_out[HIDDEN] += 1
         return None
     if message.get("recipient") not in (None, "all") or content.get("content_type") not in ("text", "multimodal_text"):
         left_out["calls of tools and thoughts"] += 1
         return None
+
     parts = content.get("parts")
     parts = parts if isinstance(parts, list) else []
     left_out[PICTURES] += sum(not isinstance(part, str) for part in parts)
@@ -87,35 +90,34 @@ def _of_chatgpt(message: Any, left_out: Counter[str]) -> Message | None:
 
 
 def claude(document: Any, where: str, left_out: Counter[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(place, conversation)."""
-    for number, one in enumerate(_list(document, where, "conversations"), start=1):
+    """Yields (place of the chat, conversation)."""
+    for number, chat in enumerate(_list(document, where, "conversations"), start=1):
         here = f"{where}, row {number}"
-        chat = one.get("chat_messages") if isinstance(one, Mapping) else None
-        if not isinstance(chat, list):
+        entries = chat.get("chat_messages") if isinstance(chat, Mapping) else None
+        if not isinstance(entries, list):
             raise DataError(
-                here, got=_keys(one), expected="'chat_messages', as in an export of Claude", next_step=_CHECK
+                here, got=_keys(chat), expected="'chat_messages', as in an export of Claude", next_step=_CHECK
             )
-        messages = [message for part in chat if (message := _of_claude(part, left_out)) is not None]
+
+        messages = [message for entry in entries if (message := _claude_message(entry, left_out)) is not None]
         for conversation in conversations(messages, left_out):
             yield number, conversation
 
 
-def _of_claude(message: Any, left_out: Counter[str]) -> Message | None:
-    role = (
-        {"human": "user", "assistant": "assistant"}.get(str(message.get("sender")))
-        if isinstance(message, Mapping)
-        else None
-    )
+def _claude_message(message: Any, left_out: Counter[str]) -> ChatMessage | None:
+    sender = message.get("sender") if isinstance(message, Mapping) else None
+    role = {"human": "user", "assistant": "assistant"}.get(str(sender))
     if role is None:
         left_out["messages of others"] += 1
         return None
+
     for name in ("attachments", "files"):
         files = message.get(name)
         left_out[PICTURES] += len(files) if isinstance(files, list) else 0
+
     blocks = message.get("content")
-    if (
-        isinstance(blocks, list) and blocks
-    ):  # `text` then also says, in the place of other blocks, that they are not shown
+    if isinstance(blocks, list) and blocks:
+        # Not `text`: where blocks are not text, it holds a notice that they are not shown.
         texts = [block["text"] for block in blocks if _is_text(block)]
         left_out["calls of tools and thoughts"] += len(blocks) - len(texts)
         return _message(role, "\n".join(text for text in texts if text.strip()), left_out)
@@ -127,22 +129,25 @@ def _is_text(block: Any) -> bool:
     return isinstance(block, Mapping) and block.get("type") == "text" and isinstance(block.get("text"), str)
 
 
-def _message(role: Any, text: str, left_out: Counter[str]) -> Message | None:
+def _message(role: Any, text: str, left_out: Counter[str]) -> ChatMessage | None:
     if not text.strip():
         left_out[EMPTY] += 1
         return None
-    return Message(role, text)
+    return ChatMessage(role, text)
 
 
-def _list(document: Any, where: str, of: str) -> list[Any]:
+def _list(document: Any, where: str, members: str) -> list[Any]:
     if not isinstance(document, list):
         raise DataError(
-            where, got=kind_of(document), expected=f"a list of {of}", next_step="Give conversations.json of the export"
+            where,
+            got=kind_of(document),
+            expected=f"a list of {members}",
+            next_step="Give conversations.json of the export",
         )
     return document
 
 
 def _keys(value: Any) -> str:
-    return (
-        f"the keys {', '.join(map(repr, list(value)[:12])) or 'none'}" if isinstance(value, Mapping) else kind_of(value)
-    )
+    if not isinstance(value, Mapping):
+        return kind_of(value)
+    return f"the keys {', '.join(map(repr, list(value)[:12])) or 'none'}"

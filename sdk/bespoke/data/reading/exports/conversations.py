@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of a chat as conversations of the shape `messages`.
+"""Cuts the messages of a chat into conversations of the shape `messages`.
 
-Neighbouring messages of one side are one turn, its parts on lines of their own. A pause of more than four hours ends a
-conversation, unless what follows is an answer of "me" to what stands in front of it: an answer keeps what it answers, however late.
-A conversation begins with a turn of the user, and one without an answer is left out.
+Messages in a row from the same role become one turn, each on its own line. A pause of more than four hours ends a conversation.
+An answer is the exception: it stays with the question, however late it is. A conversation begins with a turn of the user. One
+without an answer is left out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["PAUSE_SECONDS", "Message", "conversations"]
+__all__ = ["PAUSE_SECONDS", "ChatMessage", "conversations"]
 
 PAUSE_SECONDS = 4 * 3600
 
@@ -22,16 +22,16 @@ UNANSWERED = "messages of conversations without an answer"
 
 
 @dataclass(frozen=True)
-class Message:
-    """`seconds`: when it was written, on any clock; None where it is not known."""
+class ChatMessage:
+    """A message of a chat. `seconds` is when it was written, on any clock, or None if that is unknown."""
 
     role: Literal["user", "assistant"]
     text: str
     seconds: float | None = None
 
 
-def conversations(messages: Iterable[Message], left_out: Counter[str]) -> Iterator[dict[str, Any]]:
-    """Conversations in the order of the chat; `left_out` counts messages that are in none."""
+def conversations(messages: Iterable[ChatMessage], left_out: Counter[str]) -> Iterator[dict[str, Any]]:
+    """Yields conversations in the order of the chat. `left_out` counts the messages that none of them has."""
     for part in _parts(messages):
         first = next((i for i, message in enumerate(part) if message.role == "user"), len(part))
         left_out[BEFORE] += first
@@ -39,6 +39,7 @@ def conversations(messages: Iterable[Message], left_out: Counter[str]) -> Iterat
         if not any(message.role == "assistant" for message in kept):
             left_out[UNANSWERED] += len(kept)
             continue
+
         turns: list[dict[str, Any]] = []
         for message in kept:
             if turns and turns[-1]["role"] == message.role:
@@ -48,8 +49,9 @@ def conversations(messages: Iterable[Message], left_out: Counter[str]) -> Iterat
         yield {"messages": turns}
 
 
-def _parts(messages: Iterable[Message]) -> Iterator[list[Message]]:
-    part: list[Message] = []
+def _parts(messages: Iterable[ChatMessage]) -> Iterator[list[ChatMessage]]:
+    """Splits a chat at its long pauses."""
+    part: list[ChatMessage] = []
     for message in messages:
         if part and _ends(part[-1], message):
             yield part
@@ -59,7 +61,8 @@ def _parts(messages: Iterable[Message]) -> Iterator[list[Message]]:
         yield part
 
 
-def _ends(last: Message, following: Message) -> bool:
+def _ends(last: ChatMessage, following: ChatMessage) -> bool:
+    """Whether a conversation ends between these two messages."""
     if last.seconds is None or following.seconds is None or (last.role, following.role) == ("user", "assistant"):
         return False
     return following.seconds - last.seconds > PAUSE_SECONDS

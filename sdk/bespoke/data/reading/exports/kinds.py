@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of exports: how each is read, and how a file given as examples is recognized as one."""
+"""The kinds of chat exports: reads each of them, and recognizes one that was given as a file of examples."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bespoke.errors import ConfigError, DataError
 
 __all__ = ["EXPORTS", "WITH_ROLES", "Export", "WithRoles", "export_of", "export_text", "read_export", "refuse_export"]
 
-WithRoles = Literal["chatgpt", "claude"]  # who is the assistant stands in them
+WithRoles = Literal["chatgpt", "claude"]  # these files say who is the assistant
 Export = Literal["whatsapp", "telegram", "chatgpt", "claude"]
 WITH_ROLES: tuple[WithRoles, ...] = get_args(WithRoles)
 EXPORTS: tuple[Export, ...] = get_args(Export)
@@ -27,10 +27,12 @@ _FIRST_LINES = 20
 def read_export(
     path: Path, kind: Export, me: str | None, left_out: Counter[str], encoding: str | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(place in the file, conversation) of an export. `me` names, in WhatsApp and Telegram, whose words are the assistant's.
+    """Yields (place in the file, conversation) of an export.
 
-    `left_out` counts messages that are in no conversation, by what they are. ConfigError for a name that cannot be; DataError for a
-    file that is no such export, or without a conversation.
+    In WhatsApp and Telegram, `me` names the person whose words become the assistant's. `left_out` counts the messages that no
+    conversation has, by their kind.
+
+    ConfigError for a name that the file does not have. DataError for a file that is not such an export or has no conversation.
     """
     encoding = checked_encoding(encoding)
     if kind in WITH_ROLES and me is not None:
@@ -40,13 +42,15 @@ def read_export(
             expected=f"no name: an export of {kind} says who the user and who the assistant is",
             next_step="Leave it out",
         )
+
     if kind == "whatsapp":
-        found = whatsapp(path, me, left_out, encoding)
+        examples = whatsapp(path, me, left_out, encoding)
     elif kind == "telegram":
-        found = telegram(json_document(path, encoding), str(path), me, left_out)
+        examples = telegram(json_document(path, encoding), str(path), me, left_out)
     else:
-        found = (chatgpt if kind == "chatgpt" else claude)(json_document(path, encoding), str(path), left_out)
-    first = next(found, None)
+        examples = (chatgpt if kind == "chatgpt" else claude)(json_document(path, encoding), str(path), left_out)
+
+    first = next(examples, None)
     if first is None:
         counts = ", ".join(f"{count} {what}" for what, count in left_out.items() if count) or "no messages"
         raise DataError(
@@ -56,11 +60,11 @@ def read_export(
             next_step="Check who is named as me" if kind not in WITH_ROLES else "Check the file",
         )
     yield first
-    yield from found
+    yield from examples
 
 
 def export_of(document: Any) -> Export | None:
-    """The export that a JSON value is; None for other values."""
+    """The kind of export that a JSON value is, None if it is not one."""
     first = document[0] if isinstance(document, list) and document else None
     if isinstance(first, Mapping):
         if isinstance(first.get("mapping"), Mapping):
@@ -68,24 +72,23 @@ def export_of(document: Any) -> Export | None:
         return "claude" if isinstance(first.get("chat_messages"), list) else None
     if not isinstance(document, Mapping):
         return None
+
     chats, messages = document.get("chats"), document.get("messages")
     if isinstance(chats, Mapping) and isinstance(chats.get("list"), list):
         return "telegram"
-    one = messages[0] if isinstance(messages, list) and messages else None
-    return (
-        "telegram"
-        if isinstance(one, Mapping) and one.get("type") in ("message", "service") and "role" not in one
-        else None
-    )
+    message = messages[0] if isinstance(messages, list) and messages else None
+    if isinstance(message, Mapping) and message.get("type") in ("message", "service") and "role" not in message:
+        return "telegram"
+    return None
 
 
 def export_text(text: str) -> Export | None:
-    """The export that a text is."""
+    """The kind of export that a text is, None if it is not one."""
     return "whatsapp" if begins_like_whatsapp(text.split("\n", _FIRST_LINES)[:_FIRST_LINES]) else None
 
 
 def refuse_export(path: Path, kind: Export) -> NoReturn:
-    """DataError with the command that makes examples of it."""
+    """Raises DataError with the command that converts the export to examples."""
     me = "" if kind in WITH_ROLES else " --me NAME"
     as_text = "; or, to learn it as one text, name the format text" if kind == "whatsapp" else ""
     names = {"whatsapp": "WhatsApp", "telegram": "Telegram", "chatgpt": "ChatGPT", "claude": "Claude"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chats between people, of whom one is "me": whose words a model is to learn, so they are the assistant's."""
+"""Conversations from chats between people. The model learns the words of one of them, "me": they become the assistant's."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bespoke.data.reading.exports.conversations import Message, conversations
+from bespoke.data.reading.exports.conversations import ChatMessage, conversations
 from bespoke.errors import ConfigError, shown
 
-__all__ = ["Chat", "Written", "as_conversations"]
+__all__ = ["Chat", "NamedMessage", "as_conversations"]
 
 _MOST_NAMES = 12
 
 
 @dataclass(frozen=True)
-class Written:
+class NamedMessage:
     """A message, with the name of its writer."""
 
     writer: str
@@ -26,17 +26,18 @@ class Written:
     seconds: float | None
 
 
-Chat = list[Written]
+Chat = list[NamedMessage]
 
 
 def as_conversations(
     chats: Sequence[Chat], where: str, me: str | None, left_out: Counter[str]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(place of the chat, conversation). ConfigError, with the names that there are, unless `me` is one of them."""
+    """Yields (place of the chat, conversation). ConfigError, with the names in the file, unless `me` is one of them."""
     names = Counter(message.writer for chat in chats for message in chat if message.writer)
     mine = {name for name in names if me is not None and (name == me or _plain(name) == _plain(me))}
     if me in mine:
         mine = {me}
+
     if not mine:
         there = ", ".join(shown(name) for name, _ in names.most_common(_MOST_NAMES))
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
@@ -48,13 +49,17 @@ def as_conversations(
             if names
             else "Check which app the export is of",
         )
+
     for number, chat in enumerate(chats, start=1):
-        messages = [Message("assistant" if one.writer in mine else "user", one.text, one.seconds) for one in chat]
+        messages = [
+            ChatMessage("assistant" if message.writer in mine else "user", message.text, message.seconds)
+            for message in chat
+        ]
         for conversation in conversations(messages, left_out):
             yield number, conversation
 
 
 def _plain(name: str) -> str:
-    """A name without what is not seen: marks of direction, kinds of spaces, ways to compose a letter, upper case."""
+    """A name without invisible differences: direction marks, kinds of spaces, composed letters. Case is ignored too."""
     seen = "".join(c for c in unicodedata.normalize("NFKC", name) if unicodedata.category(c) != "Cf")
     return " ".join(seen.casefold().split())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`result.json` of Telegram Desktop, of one chat or of all: messages with their writers, each text a string or a list of parts."""
+"""Reader for `result.json` of Telegram Desktop, which holds one chat or all. A message's text is a string or a list of parts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from bespoke.data.reading.exports.names import Chat, Written, as_conversations
+from bespoke.data.reading.exports.names import Chat, NamedMessage, as_conversations
 from bespoke.errors import DataError, kind_of
 
 __all__ = ["telegram"]
@@ -18,23 +18,23 @@ _FILES = ("photo", "file", "media_type", "contact_information", "location_inform
 
 
 def telegram(document: Any, where: str, me: str | None, left_out: Counter[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(place of the chat, conversation). My words are the assistant's, everybody else's the user's."""
-    chats = [
-        _chat(chat, f"{where}, chat {number}", left_out) for number, chat in enumerate(_chats(document, where), start=1)
-    ]
-    yield from as_conversations(chats, where, me, left_out)
+    """Yields (place of the chat, conversation). The words of `me` become the assistant's, all others the user's."""
+    chats = enumerate(_chats(document, where), start=1)
+    messages = [_chat(chat, f"{where}, chat {number}", left_out) for number, chat in chats]
+    yield from as_conversations(messages, where, me, left_out)
 
 
 def _chats(document: Any, where: str) -> list[Any]:
     chats = document.get("chats") if isinstance(document, Mapping) else None
-    found = chats.get("list") if isinstance(chats, Mapping) else None
-    if isinstance(found, list):
-        return found
+    listed = chats.get("list") if isinstance(chats, Mapping) else None
+    if isinstance(listed, list):
+        return listed
     if isinstance(document, Mapping) and "messages" in document:
         return [document]
-    got = (
-        f"the keys {', '.join(map(repr, list(document)[:12]))}" if isinstance(document, Mapping) else kind_of(document)
-    )
+
+    got = kind_of(document)
+    if isinstance(document, Mapping):
+        got = f"the keys {', '.join(map(repr, list(document)[:12]))}"
     raise DataError(where, got=got, expected="'messages', or 'chats', as in result.json of Telegram", next_step=_CHECK)
 
 
@@ -45,13 +45,14 @@ def _chat(chat: Any, where: str, left_out: Counter[str]) -> Chat:
     return [written for message in messages if (written := _written(message, left_out)) is not None]
 
 
-def _written(message: Any, left_out: Counter[str]) -> Written | None:
+def _written(message: Any, left_out: Counter[str]) -> NamedMessage | None:
     if not isinstance(message, Mapping) or message.get("type") != "message":
         left_out["notices of the app"] += 1
         return None
     if message.get("forwarded_from"):
         left_out["forwarded messages"] += 1
         return None
+
     has_file = any(key in message for key in _FILES)
     left_out["images and other files"] += has_file
     text = _text(message.get("text"))
@@ -59,7 +60,7 @@ def _written(message: Any, left_out: Counter[str]) -> Written | None:
         left_out["messages without words"] += not has_file
         return None
     writer = message.get("from")
-    return Written(writer if isinstance(writer, str) else "", text, _seconds(message))
+    return NamedMessage(writer if isinstance(writer, str) else "", text, _seconds(message))
 
 
 def _text(value: Any) -> str:

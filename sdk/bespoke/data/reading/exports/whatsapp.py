@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text file that WhatsApp writes of a chat.
+"""Reader for the text file that WhatsApp exports of a chat.
 
     12/31/23, 9:15 PM - Name: text      Android
     [31.12.23, 21:15:03] Name: text     iOS
 
-A line that begins like no message goes on with the one before it. Dates are in the order of the phone's language, and the whole
-file decides which: a number over 12 is no month; else the order in which time goes backwards least often, the day in front of
-the month where both do as often.
+A line that does not begin like a message continues the message before it.
+
+The phone's language sets the order of day, month and year, and the whole file decides which it is. The order with the fewest
+impossible dates wins, since a number over 12 is not a month. Then the order wins in which time goes backwards least often. In a
+tie the day comes before the month.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bespoke.data.reading.exports.names import Written, as_conversations
+from bespoke.data.reading.exports.names import NamedMessage, as_conversations
 from bespoke.data.reading.exports.whatsapp_words import (
     ACTION,
     DELETED,
@@ -45,21 +47,21 @@ _STAMP = (
 _ANDROID = re.compile(_STAMP + r" [-–] (?P<rest>.*)", re.DOTALL)
 _IOS = re.compile(r"\[" + _STAMP + r"\] (?P<rest>.*)", re.DOTALL)
 _QUOTES = frozenset('"“”„«»')
-_APP = "\u200e"  # in front of a text: the app's own
+_APP = "\u200e"  # before a text that the app wrote itself
 _ORDERS = ((2, 1, 0), (2, 0, 1), (0, 1, 2))  # places of year, month and day: day first, month first, year first
 NOTICES, DELETIONS, FILES = "notices of the app", "deleted messages", "images and other files"
 EMPTY, BEGINNING = "messages without words", "lines before the first message"
 
 
 class _Stamp(NamedTuple):
-    """The three numbers of a date as they stand, and the second of the day."""
+    """The three numbers of a date in the order of the file, and the second of the day."""
 
     date: tuple[int, int, int]
     seconds: int
 
 
 def begins_like_whatsapp(lines: Iterable[str]) -> bool:
-    """Whether the first of the lines that is not empty is one of WhatsApp, and a message with its writer is among them."""
+    """Whether the first line with text has WhatsApp's stamp, and one of the lines names a writer."""
     written = [line for line in lines if line.strip()]
     for style in (_ANDROID, _IOS):
         headers = [_header(line, style) for line in written]
@@ -71,7 +73,10 @@ def begins_like_whatsapp(lines: Iterable[str]) -> bool:
 def whatsapp(
     path: Path, me: str | None, left_out: Counter[str], encoding: str | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(1, conversation). My words are the assistant's, everybody else's the user's. DataError for a file of no such chat."""
+    """Yields (1, conversation). The words of `me` become the assistant's, all others the user's.
+
+    DataError for a file without any message.
+    """
     messages = _messages((line.rstrip("\r\n") for _, line in text_lines(path, encoding, MOST_BYTES)), left_out)
     if not messages:
         raise DataError(
@@ -80,57 +85,65 @@ def whatsapp(
             expected="a chat as WhatsApp exports it",
             next_step="Check that the file is an export of WhatsApp",
         )
+
     order = _order([stamp for stamp, _ in messages])
     chat = [
-        one
+        message
         for stamp, lines in messages
-        if (one := _written("\n".join(lines), _seconds(stamp, order), left_out)) is not None
+        if (message := _written("\n".join(lines), _seconds(stamp, order), left_out)) is not None
     ]
-    writers = Counter(one.writer for one in chat)
-    kept = [
-        one for one in chat if writers[one.writer] > 1 or not _QUOTES & set(one.writer)
-    ]  # a group renamed to "a: b"
+
+    # A notice that a group was renamed to "a: b" looks like a message of a writer with quotes in the name.
+    writers = Counter(message.writer for message in chat)
+    kept = [message for message in chat if writers[message.writer] > 1 or not _QUOTES & set(message.writer)]
     left_out[NOTICES] += len(chat) - len(kept)
+
     yield from as_conversations([kept], str(path), me, left_out)
 
 
 def _messages(lines: Iterable[str], left_out: Counter[str]) -> list[tuple[_Stamp, list[str]]]:
-    """(stamp, lines) of each message; the first line without the stamp."""
-    found: list[tuple[_Stamp, list[str]]] = []
+    """(stamp, lines) of each message. The first line is without its stamp."""
+    messages: list[tuple[_Stamp, list[str]]] = []
     style: re.Pattern[str] | None = None
     for text in lines:
         header = None
-        for one in (_ANDROID, _IOS) if style is None else (style,):  # a quoted line of another phone is text
-            header = _header(text, one)
+        # The first message decides the style: a line of the other phone's style is quoted text.
+        for candidate in (_ANDROID, _IOS) if style is None else (style,):
+            header = _header(text, candidate)
             if header is not None:
-                style = one
+                style = candidate
                 break
+
         if header is not None:
-            found.append((header[0], [header[1]]))
-        elif found:
-            found[-1][1].append(text)
+            stamp, first_line = header
+            messages.append((stamp, [first_line]))
+        elif messages:
+            messages[-1][1].append(text)
         else:
             left_out[BEGINNING] += bool(text.strip())
-    return found
+    return messages
 
 
 def _header(text: str, style: re.Pattern[str]) -> tuple[_Stamp, str] | None:
-    """The stamp that a line begins with, and what is behind it."""
+    """The stamp at the beginning of a line and the rest of the line, None if it has no stamp."""
     bare = text[:100].translate(_MARKS).translate(_SPACES)  # the stamp alone: a text keeps its marks
-    found = style.match(bare)
-    if found is None:
+    match = style.match(bare)
+    if match is None:
         return None
-    hour, minute, second = int(found["hour"]), int(found["minute"]), int(found["sec"] or 0)
-    half = half_of_day(found["after"] or found["before"])
+
+    hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["sec"] or 0)
+    half = half_of_day(match["after"] or match["before"])
     hour = hour if half is None else hour % 12 + half
-    stamp = _Stamp((int(found["first"]), int(found["second"]), int(found["third"])), hour * 3600 + minute * 60 + second)
+    date_numbers = (int(match["first"]), int(match["second"]), int(match["third"]))
+    stamp = _Stamp(date_numbers, hour * 3600 + minute * 60 + second)
+
     if hour > 23 or minute > 59 or second > 59 or all(_seconds(stamp, order) is None for order in _ORDERS):
         return None
-    return stamp, _behind(text, found.start("rest"))
+    return stamp, _behind(text, match.start("rest"))
 
 
 def _behind(text: str, length: int) -> str:
-    """`text` behind so many characters that are no marks."""
+    """The rest of `text` after `length` characters. Marks of direction do not count."""
     seen = 0
     for position, character in enumerate(text):
         if seen == length:
@@ -140,7 +153,7 @@ def _behind(text: str, length: int) -> str:
 
 
 def _order(stamps: Sequence[_Stamp]) -> tuple[int, int, int]:
-    """The order of the fewest dates that are none, then of the fewest steps back in time, then the first in the list."""
+    """The order with the fewest impossible dates, then the fewest steps back in time, then the first in `_ORDERS`."""
 
     def faults(order: tuple[int, int, int]) -> tuple[int, int]:
         times = [_seconds(stamp, order) for stamp in stamps]
@@ -158,14 +171,18 @@ def _seconds(stamp: _Stamp, order: tuple[int, int, int]) -> float | None:
         return None
 
 
-def _written(message: str, seconds: float | None, left_out: Counter[str]) -> Written | None:
-    """A message without its stamp: a name, a colon and the text. Without a name it is a notice, in any language."""
+def _written(message: str, seconds: float | None, left_out: Counter[str]) -> NamedMessage | None:
+    """Splits a message without its stamp into a writer and a text; None if no words of a person are left.
+
+    A message is a name, a colon and the text. Without a name it is a notice of the app, in any language.
+    """
     head, _, more = message.partition("\n")
     name, colon, text = f"{head} ".partition(": ")
     writer = name.translate(_MARKS).translate(_SPACES).strip().removeprefix("~").strip()
     if not colon or not writer or ACTION.fullmatch(writer):
         left_out[NOTICES] += 1
         return None
+
     text = EDITED.sub("", f"{text[:-1]}\n{more}" if more else text[:-1])
     bare = " ".join(text.translate(_MARKS).translate(_SPACES).split())
     if bare.rstrip(".").casefold() in DELETED:
@@ -174,11 +191,13 @@ def _written(message: str, seconds: float | None, left_out: Counter[str]) -> Wri
     if is_omitted(bare):
         left_out[FILES] += 1
         return None
+
     text, files = FILE.subn("", text)
     head, _, more = text.partition("\n")
     if FILE_LINE.fullmatch(head.strip()):
         text, files = more, files + 1
     left_out[FILES] += files
+
     if (text.startswith(_APP) and not files) or NOTICE.fullmatch(bare):
         left_out[NOTICES] += 1
         return None
@@ -186,4 +205,4 @@ def _written(message: str, seconds: float | None, left_out: Counter[str]) -> Wri
     if not text:
         left_out[EMPTY] += not files
         return None
-    return Written(writer, text, seconds)
+    return NamedMessage(writer, text, seconds)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What WhatsApp itself writes into an export: notices, marks of files and of deleted messages, in the languages of most users.
+"""Texts that WhatsApp itself writes into an export: notices, marks of files and of deleted messages.
 
-The mark U+200E in front of a text says so in every language, on iOS always and on Android for files. The words below are for
-exports without it, and for Android, where a notice has no sender.
+The mark U+200E before such a text is the same in every language. iOS always writes it, Android writes it for files. The words
+below serve exports without the mark, and Android's notices, which have no sender. They cover the languages of most users.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NAMED_FILE = (
     "file attached|Datei angehängt|archivo adjunto|fichier joint|arquivo anexado|file allegato|bestand bijgevoegd|"
     "bifogad fil|plik załączony|файл добавлен|dosya ekli|添付ファイル|文件附件"
 )
-# A file with its name, behind or in front of which a caption may stand.
+# A file with its name. A caption may stand before or behind it.
 FILE_LINE = re.compile(
     rf"\u200e?[^\n]+\.\w{{2,5}} \((?:{_NAMED_FILE})\)|"
     r"\u200e?(?:IMG|VID|AUD|PTT|STK|DOC)-\d{8}-WA\d+\.\w{2,5} \([^()\n]+\)"
@@ -36,12 +36,12 @@ _OMITTED = re.compile(
     rf"(?:{_PICTURE}) (?:omitted|weggelassen|omitid[oa]|omise?|ocult[oa]|omess[oa]|weggelaten)",
     re.IGNORECASE,
 )
-# In the place of a name: "Anna changed the subject to ...", where the new subject holds a colon.
+# Notices that look like a writer's name because the new subject holds a colon: "Anna changed the subject to ...: ...".
 ACTION = re.compile(
     r".+ (?:joined using|created (?:this )?group|changed the (?:subject|group|description)|changed this group|changed to|added|"
     r"hat die Gruppe|hat den Betreff|cambió el asunto|a changé le sujet|mudou o nome|ha cambiato l'oggetto)\b.*"
 )
-# As the text of a message.
+# Notices that stand as the text of a message.
 NOTICE = re.compile(
     r"(?:Messages and calls are end-to-end encrypted|Messages to this (?:chat|group) (?:and calls )?are (?:now )?secured|"
     r"Nachrichten und Anrufe sind Ende-zu-Ende-verschlüsselt|Los mensajes y las llamadas están cifrados de extremo a extremo|"
@@ -75,12 +75,12 @@ _AFTERNOON = {"pm", "p", "下午", "晚上", "中午", "午後", "오후", "م",
 
 
 def is_omitted(text: str) -> bool:
-    """Whether a message is the mark of a file that was not exported."""
+    """Whether the text of a message only says that a file was not exported."""
     return len(text) <= _MOST_OF_A_MARK and _OMITTED.fullmatch(text) is not None
 
 
 def half_of_day(word: str | None) -> int | None:
-    """0 before noon, 12 after it; None for a word that says neither, such as none."""
+    """The hours that a word like "am" or "pm" adds: 0 or 12. None for no word, or one that is neither."""
     plain = "".join(character for character in (word or "").casefold() if character not in " .")
     if plain in _MORNING:
         return 0

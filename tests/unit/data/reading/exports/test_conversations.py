@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from bespoke.data.reading.exports.conversations import BEFORE, PAUSE_SECONDS, UNANSWERED, Message, conversations
+from bespoke.data.reading.exports.conversations import BEFORE, PAUSE_SECONDS, UNANSWERED, ChatMessage, conversations
 
 HOUR = 3600
 
@@ -23,7 +23,7 @@ def turns(chat: str) -> tuple[list[str], Counter[str]]:
             seconds += PAUSE_SECONDS + 1
             continue
         seconds += 60
-        written.append(Message("user" if word[0] == "u" else "assistant", word[1:], seconds))
+        written.append(ChatMessage("user" if word[0] == "u" else "assistant", word[1:], seconds))
     found = []
     for one in conversations(written, left_out):
         found.append(" ".join(turn["role"][0].upper() + turn["content"].replace("\n", "") for turn in one["messages"]))
@@ -53,10 +53,10 @@ def test_pauses_and_sides(chat: str, found: list[str], before: int, unanswered: 
 def test_a_clock_that_is_not_known_or_goes_back_ends_nothing() -> None:
     for first, second in ((None, 9e9), (0.0, None), (9e9, 0.0), (0.0, float(PAUSE_SECONDS))):
         chat = [
-            Message("user", "a", 0.0),
-            Message("assistant", "b", first),
-            Message("user", "c", second),
-            Message("assistant", "d", second),
+            ChatMessage("user", "a", 0.0),
+            ChatMessage("assistant", "b", first),
+            ChatMessage("user", "c", second),
+            ChatMessage("assistant", "d", second),
         ]
         assert len(list(conversations(chat, Counter()))) == 1
 
@@ -69,7 +69,7 @@ def test_nothing_is_lost_or_made_up(seed: int) -> None:
     chat = []
     for number in range(chance.randrange(60)):
         seconds += chance.choice([10, 600, HOUR, 5 * HOUR, 30 * HOUR])
-        chat.append(Message(chance.choice(["user", "assistant"]), str(number), seconds))  # type: ignore[arg-type]
+        chat.append(ChatMessage(chance.choice(["user", "assistant"]), str(number), seconds))  # type: ignore[arg-type]
     left_out: Counter[str] = Counter()
     found = [one["messages"] for one in conversations(chat, left_out)]
     kept = [int(text) for one in found for turn in one for text in turn["content"].split("\n")]
