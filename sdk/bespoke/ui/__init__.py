@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A page in the browser for one user's model: its examples, training as it goes on, answers before and after."""
+"""The page of `bespoke ui`: one user's examples, the progress of training, and answers before and after it."""

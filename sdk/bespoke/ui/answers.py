@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions, and what each version answered. Nothing of a version that has gone stays, an answer that is being given included."""
+"""The questions asked on the page and the answers of each version. Answers of a version that is gone are dropped at once."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ASKED_KEPT = 20  # questions
 
 
 @dataclass(eq=False)
-class _Growing:
-    """An answer as it comes."""
+class _PartialAnswer:
+    """An answer that is still being generated."""
 
     question: str
     version: int
@@ -27,13 +27,13 @@ class _Growing:
 
 
 class Answers:
-    """From any thread."""
+    """The newest questions with their answers. Any thread may call it."""
 
     def __init__(self) -> None:
         self.revision = 0
         self._lock = threading.Lock()
         self._given: dict[str, dict[int, str]] = {}  # question -> version -> answer; version 0 is the base model
-        self._growing: WeakSet[_Growing] = WeakSet()  # a browser may leave before the first piece is taken
+        self._growing: WeakSet[_PartialAnswer] = WeakSet()  # a browser may leave before the first piece is taken
 
     def keep(self, versions: Collection[int]) -> None:
         """Drops the answers of all other versions, and questions that have no answer then."""
@@ -41,52 +41,54 @@ class Answers:
             self._drop(lambda version: version not in versions)
 
     def clear(self) -> None:
-        """Drops everything: a question may have the words of the example that was forgotten."""
+        """Drops everything, since a question may contain words of an example that was forgotten."""
         with self._lock:
             self._drop(lambda _: True)
 
-    def _drop(self, goes: Callable[[int], bool]) -> None:
-        """Those of the versions that go. The caller holds the lock."""
-        for one in self._growing:
-            if goes(one.version):
-                one.gone, one.text, one.question = True, "", ""
+    def _drop(self, is_gone: Callable[[int], bool]) -> None:
+        """Drops the answers of the versions that are gone. The caller holds the lock."""
+        for answer in self._growing:
+            if is_gone(answer.version):
+                answer.gone, answer.text, answer.question = True, "", ""
+
         kept = {
-            question: {of: text for of, text in given.items() if not goes(of)}
-            for question, given in self._given.items()
+            question: {version: text for version, text in answers.items() if not is_gone(version)}
+            for question, answers in self._given.items()
         }
-        kept = {question: given for question, given in kept.items() if given}
+        kept = {question: answers for question, answers in kept.items() if answers}
         if kept != self._given:
             self._given = kept
             self.revision += 1
 
     def growing(self, question: str, version: int, pieces: Iterator[str]) -> Iterator[str]:
-        """The pieces of an answer, which is kept when it has ended. StateError as soon as its version has gone."""
-        one = _Growing(question, version)
+        """Yields the pieces of an answer and keeps it when it ends. StateError as soon as its version is gone."""
+        answer = _PartialAnswer(question, version)
         with self._lock:
-            self._growing.add(one)
-        return self._follow(one, pieces)
+            self._growing.add(answer)
+        return self._follow(answer, pieces)
 
-    def _follow(self, one: _Growing, pieces: Iterator[str]) -> Iterator[str]:
+    def _follow(self, answer: _PartialAnswer, pieces: Iterator[str]) -> Iterator[str]:
         try:
             for piece in pieces:
                 with self._lock:
-                    self._check(one)
-                    one.text += piece
+                    self._check(answer)
+                    answer.text += piece
                 yield piece
+
             with self._lock:
-                self._check(one)
-                given = self._given.pop(one.question, {})  # the newest question is the last
-                self._given[one.question] = {**given, one.version: one.text}
+                self._check(answer)
+                others = self._given.pop(answer.question, {})  # the newest question is the last
+                self._given[answer.question] = {**others, answer.version: answer.text}
                 while len(self._given) > ASKED_KEPT:
                     del self._given[next(iter(self._given))]
                 self.revision += 1
         finally:
             with self._lock:
-                self._growing.discard(one)
+                self._growing.discard(answer)
 
     @staticmethod
-    def _check(one: _Growing) -> None:
-        if one.gone:
+    def _check(answer: _PartialAnswer) -> None:
+        if answer.gone:
             raise StateError(
                 "the answer",
                 got="a version or a note that was deleted while it was given",
@@ -95,15 +97,15 @@ class Answers:
             )
 
     def compared(self, version: int) -> list[dict[str, Any]]:
-        """Each question with the answer of `version` and the newest one of a version before; None: not asked."""
+        """Each question with the answer of `version` and that of the newest version before it; None if it was not asked."""
         with self._lock:
-            return [_compared(question, given, version) for question, given in self._given.items()]
+            return [_compared(question, answers, version) for question, answers in self._given.items()]
 
 
-def _compared(question: str, given: dict[int, str], version: int) -> dict[str, Any]:
-    before = max((one for one in given if one < version), default=None)
+def _compared(question: str, answers: dict[int, str], version: int) -> dict[str, Any]:
+    before = max((earlier for earlier in answers if earlier < version), default=None)
     return {
         "question": question,
-        "before": None if before is None else {"version": before, "text": given[before]},
-        "now": given.get(version),
+        "before": None if before is None else {"version": before, "text": answers[before]},
+        "now": answers.get(version),
     }

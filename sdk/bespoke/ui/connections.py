@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connections of the page's server, of which any program on this machine may open as many as it likes.
+"""Limits on the connections of the page's server, since any program on this machine may open as many as it likes.
 
-A connection is a stranger's until a request with the token has come over it. A stranger has a few seconds; where there are too many
-connections, the oldest stranger's goes first, then the oldest of a browser that waits for nothing. So neither idle connections nor
-half a request keep a browser with the token out, or take the process its descriptors.
+A connection is trusted once a request with the token has come over it. Until then it may stay open for a few seconds. If there are
+too many connections, the oldest untrusted one is closed first, then the oldest trusted one that is idle. So idle connections and
+incomplete requests cannot keep a browser with the token out, and cannot use up the process's descriptors.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 __all__ = ["ACCEPTED_AT_ONCE", "MOST_OPEN", "Connections"]
 
 MOST_OPEN = 64  # a browser opens six
-ACCEPTED_AT_ONCE = 16  # so many more may be open for a moment; the others wait in the system's queue
-STRANGER_SECONDS = 10.0
+ACCEPTED_AT_ONCE = 16  # this many more may be open for a moment; the others wait in the system's queue
+STRANGER_SECONDS = 10.0  # for a request with the token
 
 
 class Connections:
-    """For the event loop of one server."""
+    """The open connections of one server. Only the server's event loop calls it."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, int], _Connection] = {}  # by the address of the other end, the oldest first
@@ -33,37 +33,42 @@ class Connections:
         self.protocol: type[H11Protocol] = Protocol
 
     def trust(self, client: tuple[str, int] | None) -> None:
-        """A request with the token came from there."""
-        if client is not None and (found := self._open.get(client)) is not None:
-            found.trusted = True
+        """Trusts the connection from this address, since a request with the token came over it."""
+        if client is not None and (connection := self._open.get(client)) is not None:
+            connection.trusted = True
 
-    def opened(self, one: _Connection) -> None:
+    def opened(self, connection: _Connection) -> None:
+        """Adds a connection, or aborts it if there is no room."""
         if len(self._open) >= MOST_OPEN:
             self._make_room()
-        if len(self._open) >= MOST_OPEN or one.client is None:
-            one.transport.abort()
+        if len(self._open) >= MOST_OPEN or connection.client is None:
+            connection.transport.abort()
             return
-        self._open[one.client] = one
+        self._open[connection.client] = connection
 
-    def used(self, one: _Connection) -> None:
-        """It is the newest now."""
-        if one.client is not None and self._open.pop(one.client, None) is one:
-            self._open[one.client] = one
+    def used(self, connection: _Connection) -> None:
+        """Counts a connection as the newest."""
+        if connection.client is not None and self._open.pop(connection.client, None) is connection:
+            self._open[connection.client] = connection
 
-    def closed(self, one: _Connection) -> None:
-        if one.client is not None and self._open.get(one.client) is one:
-            del self._open[one.client]
+    def closed(self, connection: _Connection) -> None:
+        """Removes a connection."""
+        if connection.client is not None and self._open.get(connection.client) is connection:
+            del self._open[connection.client]
 
     def _make_room(self) -> None:
-        listed = list(self._open.values())
-        strangers = (one for one in listed if not one.trusted)
-        idle = (one for one in listed if one.is_idle())
-        if (goes := next(strangers, None) or next(idle, None)) is not None:
-            self.closed(goes)
-            goes.transport.abort()
+        """Aborts the oldest connection that is untrusted, else the oldest that is idle."""
+        oldest_first = list(self._open.values())
+        untrusted = (connection for connection in oldest_first if not connection.trusted)
+        idle = (connection for connection in oldest_first if connection.is_idle())
+        if (victim := next(untrusted, None) or next(idle, None)) is not None:
+            self.closed(victim)
+            victim.transport.abort()
 
 
 class _Connection(H11Protocol):
+    """A connection that reports to its `Connections` and ends after a few seconds without the token."""
+
     owner: Connections
     trusted = False
     _timer: asyncio.TimerHandle | None = None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the page shows and does: one user's model, one training at a time, and answers of the versions that there are.
+"""What the page shows and does for one user's model: examples, one training at a time, and answers of the versions.
 
-What was learned from a note that was forgotten, and what a version answered that was taken back, is kept nowhere here: each look
-at the state, by whatever process it was changed, drops what no longer follows from it.
+Nothing is kept here that was learned from a forgotten note, and no answer of a version that was rolled back. Each look at the state
+drops what no longer follows from it, whichever process changed it.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _WITHDRAWN = "A note was forgotten while it trained: what that training did is n
 
 
 class Desk:
-    """From any thread. `close` stops a training in a committed state."""
+    """The actions of the page. Any thread may call it. `close` stops a training in a committed state."""
 
     def __init__(self, model: PersonalModel, state: Path) -> None:
         self._model = model
         self._watch = Watch(model, state)
         self._looking = threading.Lock()
-        self._lock = threading.Lock()  # of `_training`
+        self._lock = threading.Lock()  # guards `_training`
         self._training = TrainingView()
         self._answers = Answers()
-        self._went = 0  # notes, when what followed from them was last dropped
+        self._went = 0  # forgotten notes when their consequences were last dropped
 
     def close(self) -> None:
         self.stop()
@@ -45,13 +45,16 @@ class Desk:
             thread.join()
 
     def view(self, has: dict[str, Any]) -> dict[str, Any]:
-        """What the page shows, as JSON has it, without what the browser has already."""
+        """The page's contents as JSON values, without what the browser already has."""
         with self._looking:
             seen = self._look()
             notes = self._watch.notes
             asked = [self._answers.revision, seen.version]
-            found = {
-                "versions": [{"id": one.id, "step": one.step, "accepted_at": one.accepted_at} for one in seen.versions],
+            contents = {
+                "versions": [
+                    {"id": version.id, "step": version.step, "accepted_at": version.accepted_at}
+                    for version in seen.versions
+                ],
                 "version": seen.version,
                 "unfinished": seen.run is not None,
                 "limit_bytes": self._model.limit_bytes,
@@ -60,23 +63,26 @@ class Desk:
                 "training": self._training.state(_object(has.get("training"))),
             }
             if (changes := notes.since(_number(has.get("notes")))) is not None:
-                found["notes"] = changes
+                contents["notes"] = changes
             if asked != has.get("asked"):
-                found["asked"] = {"revision": asked, "list": self._answers.compared(seen.version)}
-        return found
+                contents["asked"] = {"revision": asked, "list": self._answers.compared(seen.version)}
+        return contents
 
     def _see(self, *, thorough: bool = False) -> Seen:
         with self._looking:
             return self._look(thorough=thorough)
 
     def _look(self, *, thorough: bool = False) -> Seen:
-        """What the state holds. Drops what came from what has gone: holds `_looking`, so that nobody shows it meanwhile."""
+        """Reads the state and drops what no longer follows from it.
+
+        The caller holds `_looking`, so that no other thread shows the dropped contents meanwhile.
+        """
         seen = self._watch.look(thorough=thorough)
         forgotten = self._watch.notes.went != self._went
         self._went = self._watch.notes.went
         if forgotten:
             self._answers.clear()
-        self._answers.keep({0, *(one.id for one in seen.versions)})
+        self._answers.keep({0, *(version.id for version in seen.versions)})
         with self._lock:
             training = self._training
             if training.ended and (forgotten or training.ended_with != seen.version):
@@ -86,7 +92,7 @@ class Desk:
     # ---- examples --------------------------------------------------------------------------------------------------------
 
     def add(self, prompt: str, completion: str, *, must_know: bool = False) -> dict[str, Any]:
-        """A question with its answer, or, without a question, a text. `must_know`: it is never held out."""
+        """Adds an example: a question with its answer, or a text without a question. `must_know` keeps it from being held out."""
         prompt, completion = prompt.strip(), completion.strip()
         if not completion:
             raise DataError("the note", got="no words", expected="what you write yourself", next_step="Write something")
@@ -101,13 +107,13 @@ class Desk:
     def forget(self, id: str) -> dict[str, Any]:
         try:
             return asdict(self._model.examples.forget(id))
-        finally:  # where it raises, too: the note may have gone, and only its old bytes be in the way
+        finally:  # after an error too: the note may be deleted and only the erasure of its old bytes have failed
             self._see(thorough=True)
 
     # ---- training --------------------------------------------------------------------------------------------------------
 
     def train(self, steps: int | None) -> None:
-        """Begins it; `view` says how it goes on. Busy while one runs."""
+        """Begins a training, whose progress `view` shows. Busy while one runs."""
         self._see(thorough=True)
         with self._lock:
             if self._training.runs():
@@ -121,7 +127,7 @@ class Desk:
             training.thread.start()
 
     def stop(self) -> None:
-        """In a committed state; the next training goes on from there."""
+        """Stops the training in a committed state. The next training continues from there."""
         self._training.stop.set()
 
     def _train(self, training: TrainingView, steps: int | None, went: int) -> None:
@@ -130,7 +136,7 @@ class Desk:
             report = self._model.train(steps, stop=training.stop.is_set, on_progress=training.tell)
         except BespokeError as raised:
             error = str(raised)
-        with self._looking:  # what goes from here on takes the report with it
+        with self._looking:  # a note that is forgotten from here on drops this report too
             version, hidden = 0, None
             try:
                 seen = self._look(thorough=True)
@@ -143,7 +149,7 @@ class Desk:
                 training.end(version, None if hidden else report, hidden or error)
 
     def _stands(self, report: TrainReport | None, seen: Seen, went: int) -> bool:
-        """Whether no example that the run saw was forgotten: that takes its version or the unfinished run with it."""
+        """Whether the report still holds. Forgetting an example deletes the version or the unfinished run that saw it."""
         if report is None or report.accepted is False:
             return self._watch.notes.went == went
         if report.accepted:
@@ -153,7 +159,7 @@ class Desk:
     # ---- answers ---------------------------------------------------------------------------------------------------------
 
     def ask(self, question: str) -> Iterator[str]:
-        """Pieces of the answer of the version that answers now. What is wrong is said at once, and not with the first piece."""
+        """Yields the pieces of the current version's answer. An error is raised at once, not with the first piece."""
         question = question.strip()
         if not question:
             raise DataError("the question", got="no words", expected="something to answer", next_step="Write something")
@@ -165,12 +171,12 @@ class Desk:
         while True:
             version = self._see().version
             pieces = self._model.generate(prompt, max_tokens=ANSWER_TOKENS)
-            first = next(pieces, "")  # from here on it is an answer of one version
+            first = next(pieces, "")  # generation has begun, so all pieces are of one version
             if self._see().version == version:
                 return self._answers.growing(question, version, self._while_there(chain([first], pieces)))
 
     def _while_there(self, pieces: Iterator[str]) -> Iterator[str]:
-        """Looks at the state before each piece, and after the last one."""
+        """Yields the pieces, with a look at the state before each and after the last."""
         for piece in pieces:
             self._see()
             yield piece

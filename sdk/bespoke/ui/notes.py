@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The user's examples as the page lists them, and what changed in the list since a browser last asked."""
+"""The user's examples as the page lists them, and the changes since a browser last asked."""
 
 from __future__ import annotations
 
@@ -12,55 +12,61 @@ from bespoke.rules.records import ExampleInfo
 
 __all__ = ["Notes", "words_of"]
 
-MOST_GONE_KEPT = 1000  # numbers of examples that went; a browser that asks from before them gets the whole list
+MOST_GONE_KEPT = 1000  # removed examples that are remembered; a browser that missed more gets the whole list
 
 _Key = tuple[str, str, str, str]  # id, split, when it was added, words
 
 
 class Notes:
-    """A list with revisions. Each change, an example that came or one that went, counts one up; the number of an example is the
-    revision that it came with. Of an example that went only its number is kept."""
+    """A list of examples with revisions.
+
+    Each added or removed example raises the revision by one. An example's number is the revision that added it. Only the number of
+    a removed example is kept.
+    """
 
     def __init__(self) -> None:
         self.revision = 0
-        self.went = 0  # how many examples
+        self.went = 0  # number of removed examples
         self._numbers: dict[_Key, int] = {}  # in the order in which they were added, so numbers rise
-        self._gone: list[tuple[int, int]] = []  # (revision, number of what went with it)
-        self._known_from = 0  # all that went after this revision is in _gone
+        self._gone: list[tuple[int, int]] = []  # (revision, number of the example that it removed)
+        self._known_from = 0  # `_gone` has everything that was removed after this revision
 
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def update(self, found: Iterable[ExampleInfo]) -> None:
-        """Takes what the state holds now."""
-        now = [(one.id, one.split, one.added_at, words_of(one.json)) for one in found]
+    def update(self, examples: Iterable[ExampleInfo]) -> None:
+        """Takes over the examples that the state has now."""
+        now = [(example.id, example.split, example.added_at, words_of(example.json)) for example in examples]
+
         gone = self._numbers.keys() - set(now)
         for key in gone:
             self.revision += 1
             self._gone.append((self.revision, self._numbers.pop(key)))
         self.went += len(gone)
-        for key in now:  # what is new stands at the end
+
+        for key in now:  # new examples are at the end
             if key not in self._numbers:
                 self.revision += 1
                 self._numbers[key] = self.revision
+
         if len(self._gone) > MOST_GONE_KEPT:
             self._known_from = self._gone[-MOST_GONE_KEPT - 1][0]
             del self._gone[:-MOST_GONE_KEPT]
 
     def since(self, revision: int) -> dict[str, Any] | None:
-        """What changed after a revision, or the whole list ("whole") where that is not known any more. None: nothing."""
+        """The changes after a revision, None if there are none. "whole": it is the whole list, the changes are forgotten."""
         if revision == self.revision:
             return None
         whole = not self._known_from <= revision <= self.revision or revision == 0
         gone = [] if whole else [number for when, number in self._gone if when > revision and number <= revision]
         listed = list(self._numbers.items())
-        first = 0 if whole else bisect_right(listed, revision, key=lambda one: one[1])
+        first = 0 if whole else bisect_right(listed, revision, key=lambda item: item[1])
         new = [{"number": number, "id": key[0], "split": key[1], "words": key[3]} for key, number in listed[first:]]
         return {"revision": self.revision, "whole": whole, "gone": gone, "new": new}
 
 
 def words_of(example: dict[str, Any]) -> str:
-    """An example in one line of words."""
+    """An example as one line of text."""
     if "messages" in example:
         return " → ".join(message.content for message in read_messages(example["messages"], "example"))
     if "prompt" in example:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page's server: on the loopback interface only, for who has the token.
+"""The page's server. It listens on the loopback interface only and gives data only to requests with the token.
 
-The token comes in the fragment of the link that `bespoke ui` prints, which no browser sends anywhere. The page keeps it for its tab
-and sends it as a header with each request for data; the page itself, which anybody may load, has none. A cookie would go to every
-other server on this machine, whose ports a cookie does not tell apart. Other names for this machine are refused (DNS rebinding),
-and pages of other sites can neither send the header nor read an answer.
+The token is in the fragment of the link that `bespoke ui` prints, and browsers never send a fragment. The page keeps the token for
+its tab and sends it as a header with each request for data. Anybody may load the page itself, which has no data. A cookie would not
+do: browsers send it to every server on this machine, whatever its port. Other names for this machine are refused (DNS rebinding).
+Pages of other sites can neither send the header nor read an answer.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from bespoke.ui.desk import Desk
 __all__ = ["application", "listening", "serve"]
 
 HOST = "127.0.0.1"
-WAITING = 1024  # connections in the system's queue, which cost this process nothing
+WAITING = 1024  # connections in the system's queue, where they cost this process nothing
 LARGEST_REQUEST = 1 << 20  # bytes
-IDLE_SECONDS = 60  # that a connection with the token stays open: a tab in the background asks once a minute
+IDLE_SECONDS = 60  # an idle connection stays open this long, because a background tab asks once a minute
 _HERE = Path(__file__).parent
 _FILES = {
     "/": ("page.html", "text/html"),
@@ -49,25 +49,25 @@ _HEADERS = {
 
 
 def listening(port: int) -> socket.socket:
-    """A socket on the loopback interface; 0: any free port."""
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    """A socket that listens on the loopback interface. Port 0 means any free port."""
+    opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((HOST, port))
-        found.listen()  # from here on a browser waits for an answer
+        opened.bind((HOST, port))
+        opened.listen()  # from here on a browser can connect, and waits until `serve` answers
     except OSError as error:
-        found.close()
+        opened.close()
         raise ConfigError(
             "--port",
             got=f"{port}: {error.strerror}",
             expected="a free port",
             next_step="Give another one, or 0 for any",
         ) from None
-    return found
+    return opened
 
 
 def serve(desk: Desk, opened: socket.socket, token: str) -> None:
-    """Until Ctrl-C or SIGTERM."""
+    """Serves the page until Ctrl-C or SIGTERM."""
     connections = Connections()
     config = uvicorn.Config(
         application(desk, opened.getsockname()[1], token, connections.trust),
@@ -87,17 +87,19 @@ def serve(desk: Desk, opened: socket.socket, token: str) -> None:
 class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        for one in sockets or ():
-            one.listen(WAITING)  # asyncio takes the number that it accepts at once for the length of the queue, too
+        for opened in sockets or ():
+            opened.listen(
+                WAITING
+            )  # asyncio used `backlog`, the number that it accepts at once, for the queue's length too
 
 
 Client = tuple[str, int] | None  # the other end of a connection
 
 
 def application(desk: Desk, port: int, token: str, let_in: Callable[[Client], None]) -> ASGIApp:
-    """`let_in`: told from where a request with the token came."""
+    """The page's application. It calls `let_in` with the address of each request that has the token."""
 
-    def does(action: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:
+    def endpoint_of(action: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:
         return _answered(lambda given: JSONResponse({"done": action(given)}))
 
     def ask(given: dict[str, Any]) -> Response:
@@ -121,14 +123,14 @@ def application(desk: Desk, port: int, token: str, let_in: Callable[[Client], No
     }
     routes = [
         *(Route(path, _file(name, kind)) for path, (name, kind) in _FILES.items()),
-        *(Route(path, does(action), methods=["POST"]) for path, action in actions.items()),
+        *(Route(path, endpoint_of(action), methods=["POST"]) for path, action in actions.items()),
         Route("/ask", _answered(ask), methods=["POST"]),
     ]
     return Door(Starlette(routes=routes), port, token, let_in)
 
 
 class Door:
-    """Lets in who has the token, under this machine's own names."""
+    """Refuses requests without the token, and requests under another name than this machine's own."""
 
     def __init__(self, inside: ASGIApp, port: int, token: str, let_in: Callable[[Client], None]) -> None:
         self._inside, self._let_in = inside, let_in
@@ -147,7 +149,7 @@ class Door:
         return await answer(scope, receive, with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
-        """None: come in."""
+        """The answer to a request that is refused, None for one that may go on."""
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         if host not in self._hosts or (origin is not None and origin != f"http://{host}"):
             return PlainTextResponse(
@@ -157,12 +159,12 @@ class Door:
             self._let_in(request.scope.get("client"))
             return None
         if request.scope["path"] in _FILES:
-            return None  # the same for everybody
+            return None  # the page itself holds no data
         return PlainTextResponse("Open the link that bespoke ui printed: it has the token.", 403)
 
 
 def _file(name: str, kind: str) -> Callable[..., Any]:
-    content = (_HERE / name).read_bytes()  # once: a request takes neither a descriptor nor a thread
+    content = (_HERE / name).read_bytes()  # read once, so a request takes neither a descriptor nor a thread
 
     async def endpoint(_: Request) -> Response:
         return Response(content, media_type=f"{kind}; charset=utf-8")
@@ -171,20 +173,21 @@ def _file(name: str, kind: str) -> Callable[..., Any]:
 
 
 async def _object_of(request: Request) -> dict[str, Any] | None:
+    """The JSON object that a request holds, None if it is not one or is too large."""
     body = b""
     async for piece in request.stream():
         body += piece
         if len(body) > LARGEST_REQUEST:
             return None
     try:
-        found = json.loads(body or b"{}")
+        value = json.loads(body or b"{}")
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def _answered(answer: Callable[[dict[str, Any]], Response]) -> Callable[..., Any]:
-    """An endpoint that takes a JSON object, and says {"error": words} where it was refused."""
+    """An endpoint that takes a JSON object. It answers {"error": words} if the action was refused."""
 
     async def endpoint(request: Request) -> Response:
         given = await _object_of(request)
@@ -199,7 +202,7 @@ def _answered(answer: Callable[[dict[str, Any]], Response]) -> Callable[..., Any
 
 
 def _lines(pieces: Iterator[str]) -> Iterator[str]:
-    """A JSON object a line: what the answer grows by, or the error that ended it."""
+    """Yields one JSON object a line: the next piece of the answer, or the error that ended it."""
     try:
         for piece in pieces:
             yield json.dumps({"text": piece}) + "\n"
@@ -208,5 +211,5 @@ def _lines(pieces: Iterator[str]) -> Iterator[str]:
 
 
 def _text(given: dict[str, Any], name: str) -> str:
-    found = given.get(name)
-    return found if isinstance(found, str) else ""
+    value = given.get(name)
+    return value if isinstance(value, str) else ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One call of `train` as the page draws it: how it goes on, and what became of it."""
+"""One call of `train` as the page draws it: its progress and its report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHOWN = ("accepted", "why_refused", "judged_on", "judged_examples", "gain")
 
 
 class TrainingView:
-    """Lists only grow, so a browser asks for what follows the part that it has. `number` tells one training from the next."""
+    """The progress of a training. Its lists only grow, so a browser asks for what it lacks. `number` identifies the training."""
 
     def __init__(self, number: int = 0) -> None:
         self.number = number
@@ -36,7 +36,7 @@ class TrainingView:
             self._losses.append((progress.step, _finite(progress.loss)))
 
     def end(self, version: int, report: TrainReport | None, error: str | None) -> None:
-        """`version`: that answers now. Neither report nor error: what it did may not be shown."""
+        """Ends the training. `version` is the one that answers now. With neither report nor error, nothing may be shown."""
         self.ended_with, self.error = version, error
         if report is not None:
             self._report = {name: _plain(getattr(report, name)) for name in _SHOWN} | {"table": str(report)}
@@ -46,11 +46,14 @@ class TrainingView:
         return self.thread is not None and self.thread.is_alive()
 
     def state(self, has: dict[str, Any]) -> dict[str, Any]:
-        """What a browser draws. It has the lists of training `has["number"]` up to `has["losses"]` and `has["footprints"]`, and the
-        report where `has["report"]` is true."""
+        """What a browser needs to draw. `has` says what it already has.
+
+        That is the lists of training `has["number"]` up to `has["losses"]` and `has["footprints"]`, and the report if
+        `has["report"]` is true.
+        """
         same = has.get("number") == self.number
         losses, footprints = (_count(has.get(name)) if same else 0 for name in ("losses", "footprints"))
-        found = {
+        drawn = {
             "number": self.number,
             "runs": self.runs(),
             "phase": self._phase,
@@ -61,8 +64,8 @@ class TrainingView:
             "error": self.error,
         }
         if self._report is not None and not (same and has.get("report") is True):
-            found["report"] = self._report
-        return found
+            drawn["report"] = self._report
+        return drawn
 
 
 def _count(given: Any) -> int:
@@ -74,4 +77,4 @@ def _plain(value: Any) -> Any:
 
 
 def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None  # JSON has no other
+    return value if math.isfinite(value) else None  # JSON has finite numbers only

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the state holds, read again only after something was written to it, by this process or by another one.
+"""The contents of the state, read again only after this process or another one wrote to it.
 
-Files are only asked for their times: to open and close one of SQLite's files here would drop the locks that this process holds on
-it.
+Writes are noticed by the files' times. To open and close one of SQLite's files here would drop this process's locks on it.
 """
 
 from __future__ import annotations
@@ -20,26 +19,28 @@ from bespoke.ui.notes import Notes
 __all__ = ["Seen", "Watch"]
 
 _FILES = ("state.sqlite", "state.sqlite-wal")
-# Files keep their times in steps, on some systems of 2 seconds: of two writes within one the second cannot be seen.
+# The times of files have a resolution, on some systems of 2 seconds. The second of two writes within it cannot be noticed.
 SETTLED_SECONDS = 3.0
-REST = 20  # after a list that was read in vain, this many times as long nothing is read again
+REST = (
+    20  # a list that took t seconds to read is not read again for this many t, unless something shows that it changed
+)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Versions oldest first; `run`: the number of the unfinished one."""
+    """What was read from the state. Versions are oldest first. `run` is the number of the unfinished run."""
 
     versions: tuple[Version, ...] = ()
     run: int | None = None
 
     @property
     def version(self) -> int:
-        """The one that answers; 0: the base model."""
+        """The version that answers, 0 for the base model."""
         return self.versions[-1].id if self.versions else 0
 
 
 class Watch:
-    """For one thread at a time. `notes` are those of the last look."""
+    """Reads the state when it changed, for one thread at a time. `notes` are those of the last look."""
 
     def __init__(self, model: PersonalModel, state: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self.notes = Notes()
@@ -53,13 +54,14 @@ class Watch:
     def look(self, *, thorough: bool = False) -> Seen:
         """Reads what may have changed.
 
-        Examples and the run are long to read where there are many examples. They are read when their count or the versions have
-        changed, and when `thorough`. Of other writes, such as the commits of a training, most change neither: after these they are
-        read at most a twentieth of the time.
+        Examples and the run take long to read if there are many examples. They are read if their count or the versions changed, and
+        if `thorough`. Most other writes, such as the commits of a training, change neither. After those, reading takes at most a
+        twentieth of the time.
         """
         written = self._times()
         if written is not None and written == self._written and not thorough:
             return self._seen
+
         versions = tuple(self._model.versions())
         changed = thorough or versions != self._seen.versions or len(self._model.examples) != len(self.notes)
         if changed or self._clock() >= self._rest_until:
@@ -73,14 +75,14 @@ class Watch:
         return self._seen
 
     def _times(self) -> object:
-        """None where they are too young to tell the next write by."""
-        found = []
+        """The times of the files, None if they are so recent that another write might not change them."""
+        times = []
         for path in self._paths:
             try:
                 status = os.stat(path)
             except FileNotFoundError:
-                found.append((0, 0, 0))
+                times.append((0, 0, 0))
             else:
-                found.append((status.st_ino, status.st_size, status.st_mtime_ns))
-        newest = max(time_ns for _, _, time_ns in found)
-        return tuple(found) if time.time_ns() - newest > SETTLED_SECONDS * 1e9 else None
+                times.append((status.st_ino, status.st_size, status.st_mtime_ns))
+        newest = max(time_ns for _, _, time_ns in times)
+        return tuple(times) if time.time_ns() - newest > SETTLED_SECONDS * 1e9 else None
