@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bundle's base model for llama.cpp: its int4 weights bit for bit, as GGUF's Q4_0, onto which adapter.gguf goes.
+"""Exports a bundle's base model for llama.cpp, with the same int4 weights bit for bit as GGUF's Q4_0. adapter.gguf goes with it.
 
-Format: ggml/docs/gguf.md, written by its owner's package. A block of Q4_0 is the fp16 scale of 32 weights and 16 bytes, the low
-nibbles the first 16 weights, the high ones the others (block_q4_0 in ggml-common.h); a weight is (code - 8) * scale, as here. Rows
-whose length is no multiple of 32 cannot be Q4_0 and are written as the same numbers in float32. Names, and the order of rows, are
-those of convert_hf_to_gguf.py (bespoke/model/gguf/names.py).
+The format is ggml/docs/gguf.md, and the package gguf of the same authors writes it. A block of Q4_0 is the fp16 scale of 32 weights
+and 16 bytes: the low nibbles are the first 16 weights, the high nibbles the others (block_q4_0 in ggml-common.h). A weight is
+(code - 8) * scale, as in a bundle. Rows whose length is not a multiple of 32 cannot be Q4_0 and are written as the same numbers in
+float32. Names and the order of rows are those of convert_hf_to_gguf.py (bespoke/model/gguf/names.py).
 """
 
 from __future__ import annotations
@@ -48,10 +48,19 @@ def export_base(
 ) -> Path:
     """Writes `folder`/base.gguf, the base model of `bundle` for llama.cpp, and returns its path.
 
-    With an adapter of `PersonalModel.export_adapter(..., "gguf")`, llama.cpp answers from the weights that it was trained on. The
-    file has no chat template, which a bundle does not keep. Needs the package gguf (extra "gguf").
+    With an adapter of `PersonalModel.export_adapter(..., "gguf")`, llama.cpp answers with the weights that the adapter was trained
+    on. The file has no chat template, because a bundle does not keep it. Needs the package gguf (extra "gguf").
 
-    UnsupportedModel for what llama.cpp would compute in another way, ModelError for a tokenizer that it has no name for.
+    Args:
+        bundle: the folder or file of the bundle.
+        folder: the folder to write. It must not exist, or hold only a base that was exported before.
+        pin_sha256: the expected sha256 of the bundle's manifest.
+        public_key: the ed25519 key that the bundle's signature must fit.
+        require_authenticated: refuses a bundle without a pin and without a signature.
+
+    Raises:
+        UnsupportedModel: for a model that llama.cpp computes differently.
+        ModelError: for a tokenizer that llama.cpp does not know.
     """
     trust = {"pin_sha256": pin_sha256, "public_key": public_key, "require_authenticated": require_authenticated}
     whole = WholeFolder(arguments.folder("folder", folder), BundleError, _replaceable, personal=False)
@@ -68,7 +77,7 @@ def export_base(
 
 
 def _check(config: ModelConfig) -> None:
-    """Refuses what llama.cpp cannot be told by a file."""
+    """Raises UnsupportedModel for settings that a GGUF file cannot express."""
     window = config.sliding_window if config.family != "gemma3_text" else None
     local = config.rope_local.kind if config.rope_local is not None else "default"
     for subject, given, expected in (("sliding_window", window, None), ("rope_local.kind", local, "default")):
@@ -91,12 +100,14 @@ def _write(bundle: Bundle, path: Path) -> None:
         writer.add_license(model.licence)
         _add_sizes(writer, config)
         _add_text(writer, bundle)
+
         tensors = list(_tensors(config))
         for name, source, _ in tensors:
             _announce(writer, name, source)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
+
         for _, source, group in tensors:
             writer.write_tensor_data(_data(bundle, source, group))
         writer.flush()
@@ -137,6 +148,7 @@ def _add_text(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
     if tokenizer is None:
         writer.add_tokenizer_model("none")
         return
+
     vocabulary = read_vocabulary(tokenizer.files()["tokenizer.json"], size)
     writer.add_tokenizer_model(vocabulary.model)
     writer.add_tokenizer_pre(vocabulary.pre)
@@ -147,6 +159,7 @@ def _add_text(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
         writer.add_add_space_prefix(vocabulary.space_first)
     if vocabulary.merges is not None:
         writer.add_token_merges(vocabulary.merges)
+
     writer.add_add_bos_token(text.bos_id is not None)
     writer.add_add_eos_token(False)
     if text.bos_id is not None:
@@ -156,7 +169,7 @@ def _add_text(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
 
 
 def _tensors(config: ModelConfig) -> Iterator[tuple[str, SourceTensor, str]]:
-    """(name in GGUF, tensor, its group), and `rope_freqs.weight` where frequencies are stretched one by one."""
+    """Yields (name in GGUF, tensor, its group). `rope_freqs.weight` is one of them if each frequency has its own factor."""
     groups = {source: group for group, sources in named_sources(config).items() for source in sources}
     for name, source in tensor_names(config, groups).items():
         yield name, source, groups[source]
@@ -167,8 +180,10 @@ def _tensors(config: ModelConfig) -> Iterator[tuple[str, SourceTensor, str]]:
 def _announce(writer: gguf.GGUFWriter, name: str, source: SourceTensor) -> None:
     if _is_q4_0(source):
         rows, columns = source.shape
-        of_bytes = (rows, columns // GROUP * 18)
-        writer.add_tensor_info(name, of_bytes, np.dtype(np.uint8), rows * of_bytes[1], gguf.GGMLQuantizationType.Q4_0)
+        row_bytes = columns // GROUP * 18
+        writer.add_tensor_info(
+            name, (rows, row_bytes), np.dtype(np.uint8), rows * row_bytes, gguf.GGMLQuantizationType.Q4_0
+        )
     else:
         writer.add_tensor_info(name, source.shape, np.dtype(np.float32), 4 * math.prod(source.shape))
 
@@ -185,19 +200,21 @@ def _data(bundle: Bundle, source: SourceTensor, group: str) -> np.ndarray:
     if not source.quantized:
         share = config.attention_scale / _attention_scale(config) if source.target == "q_norm" else 1.0
         return tensors[source.target] * np.float32(share)
-    codes, scales = _turned(config, source, tensors)
+    codes, scales = _with_rows_reordered(config, source, tensors)
     return q4_0(codes, scales) if _is_q4_0(source) else np.ascontiguousarray(dequantize(codes, scales, source.shape[1]))
 
 
 def _attention_scale(config: ModelConfig) -> float:
-    """llama.cpp's, which it reads out of no file; of another one the norm of the queries takes the difference."""
+    """The attention scale that llama.cpp uses. A file cannot set it, so the query norm carries the ratio to the model's own."""
     is_27b = config.family == "gemma3_text" and config.num_layers == 62
     width = config.hidden_size // config.num_heads if is_27b else config.head_dim
     return float(width**-0.5)
 
 
-def _turned(config: ModelConfig, source: SourceTensor, tensors: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
-    """Codes and scales in llama.cpp's order of rows."""
+def _with_rows_reordered(
+    config: ModelConfig, source: SourceTensor, tensors: Mapping[str, np.ndarray]
+) -> tuple[Any, Any]:
+    """Codes and scales with their rows in llama.cpp's order."""
     codes, scales = tensors[f"{source.target}.codes"], tensors[f"{source.target}.scales"]
     heads = reordered_heads(config, source)
     if heads is None:
@@ -207,7 +224,7 @@ def _turned(config: ModelConfig, source: SourceTensor, tensors: Mapping[str, np.
 
 
 def q4_0(codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """Blocks of Q4_0, uint8 [rows, 18 * groups], of codes uint8 [rows, 16 * groups] and scales float16 [rows, groups]."""
+    """Blocks of Q4_0, uint8 [rows, 18 * groups], from codes uint8 [rows, 16 * groups] and scales float16 [rows, groups]."""
     rows, groups = scales.shape
     pairs = codes.reshape(rows, groups, GROUP // 2)
     blocks = np.empty((rows, groups, 2 + GROUP // 2), np.uint8)
@@ -219,7 +236,7 @@ def q4_0(codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
 
 
 def _replaceable(folder: Path) -> None:
-    """Only what was written here before."""
+    """Raises BundleError if the folder was not written by an earlier export."""
     if not (folder / FILE).is_file():
         raise BundleError(
             str(folder),

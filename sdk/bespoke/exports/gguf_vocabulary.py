@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tokenizer.json as GGUF's vocabulary, the fields `tokenizer.ggml.*` that llama.cpp tokenizes by.
+"""Conversion of a tokenizer.json to GGUF's vocabulary, the fields `tokenizer.ggml.*` that llama.cpp tokenizes with.
 
-Byte-level BPE keeps its merges; llama.cpp knows the pre-tokenizer by a name. SentencePiece's BPE has scores instead: of two
-possible merges the one whose result scores higher comes first, so that a token's score is its merge's rank, negated.
+Byte-level BPE keeps its merges, and llama.cpp identifies the pre-tokenizer by a name. SentencePiece's BPE has scores instead: of
+two possible merges, the one whose result has the higher score comes first. So a token's score is the negated rank of its merge.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from bespoke.data.tokenizer_kind import Pattern, Prefix, TokenizerKind, read_kin
 __all__ = ["Vocabulary", "read_vocabulary"]
 
 _LLAMA_CPP = "the tokenizer for llama.cpp"
-_MOST_NUMBERS = {3: "llama-bpe", 1: "qwen2"}  # in one word, with letters that are \p{L} alone
-_UNREACHED = -1e9  # score of a token that no merge makes
+_MOST_NUMBERS = {3: "llama-bpe", 1: "qwen2"}  # most digits of a word -> name, for patterns whose letters are \p{L}
+_UNREACHED = -1e9  # score of a token that no merge results in
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Lists by token id. `merges` of byte-level BPE, `scores` of SentencePiece's; the other is None."""
+    """A vocabulary as lists by token id. Byte-level BPE has `merges`, SentencePiece's has `scores`. The other one is None."""
 
     model: str  # GGUF's tokenizer.ggml.model
     pre: str  # its tokenizer.ggml.pre
@@ -35,15 +35,19 @@ class Vocabulary:
     types: list[int]  # gguf.TokenType
     scores: list[float] | None
     merges: list[str] | None
-    space_first: bool  # one is put before a text
+    space_first: bool  # whether a space is put before a text
 
 
 def read_vocabulary(tokenizer_json: bytes, size: int) -> Vocabulary:
-    """`size`: rows of the embedding; ids beyond the tokenizer's become unused tokens. ModelError where llama.cpp lacks the kind."""
+    """The vocabulary of a tokenizer.json. ModelError for a tokenizer that llama.cpp does not know.
+
+    `size` is the number of rows of the embedding. Ids beyond the tokenizer's become unused tokens.
+    """
     document = json.loads(tokenizers.Tokenizer.from_buffer(tokenizer_json).to_str())
     kind = read_kind(document, _LLAMA_CPP)
     _check_bytes(document["model"], kind)
     tokens, types = _tokens(document, size, bytewise=kind.pattern == Pattern.sentencepiece)
+
     pairs = list(merge_pairs(document["model"]["merges"]))
     if kind.pattern == Pattern.sentencepiece:
         ranks: dict[str, int] = {}
@@ -55,7 +59,10 @@ def read_vocabulary(tokenizer_json: bytes, size: int) -> Vocabulary:
 
 
 def _check_bytes(model: dict[str, Any], kind: TokenizerKind) -> None:
-    """A byte without a token is lost in llama.cpp's byte-level BPE; with SentencePiece's it refuses the text."""
+    """Raises ModelError for a vocabulary that lacks bytes, if llama.cpp treats them differently.
+
+    llama.cpp's byte-level BPE leaves out a byte without a token. Its SentencePiece tokenizer refuses the text.
+    """
     byte_level = kind.pattern != Pattern.sentencepiece
     missing = [name for name in byte_names(byte_level) if name not in model["vocab"]]
     if missing and not byte_level:
@@ -69,7 +76,7 @@ def _check_bytes(model: dict[str, Any], kind: TokenizerKind) -> None:
 
 
 def _name(kind: TokenizerKind) -> str:
-    """Of the pre-tokenizer in llama.cpp."""
+    """The name of the pre-tokenizer in llama.cpp."""
     if kind.prefix != Prefix.none:
         refuse(
             f"{_LLAMA_CPP}: pre_tokenizer",
@@ -82,6 +89,7 @@ def _name(kind: TokenizerKind) -> str:
 
 
 def _tokens(document: dict[str, Any], size: int, bytewise: bool) -> tuple[list[str], list[int]]:
+    """The text and the type of each token. With `bytewise`, tokens such as <0x0A> have the type BYTE."""
     tokens = [f"[PAD{token_id}]" for token_id in range(size)]
     types = [int(TokenType.UNUSED)] * size
     unknown = document["model"].get("unk_token")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model that answers as a Hugging Face folder in float16: the bundle's int4 weights, decoded, with the adapter added to them.
+"""Exports the model that answers as a Hugging Face folder in float16: the bundle's decoded int4 weights plus the adapter.
 
-    W' = W + (alpha / rank) B A        of each linear that the adapter has (LoRA, equation 3), in float32, rounded once to float16
+    W' = W + (alpha / rank) B A        for each linear of the adapter (LoRA, equation 3), in float32, rounded once to float16
 
-The weights are those that the adapter was trained on, not the original ones: with these it would answer differently.
-Configuration and tokenizer are the original model's, which a bundle does not hold.
+The weights are those that the adapter was trained on. With the original weights it would answer differently. Configuration and
+tokenizer come from the original model's folder, because a bundle does not hold them.
 """
 
 from __future__ import annotations
@@ -44,37 +44,49 @@ COPIED = (
     "LICENSE*",
     "NOTICE*",
 )
-OF_STORED_WEIGHTS = ("torch_dtype", "quantization_config")  # in config.json: they do not hold of the merged ones
-WEIGHTS_AT_ONCE = 1 << 20  # decoded in memory
+OF_STORED_WEIGHTS = (
+    "torch_dtype",
+    "quantization_config",
+)  # keys of config.json that do not describe the merged weights
+WEIGHTS_AT_ONCE = 1 << 20  # weights that are decoded at a time
 
 
 def write_merged(
     bundle: Bundle, adapter: Mapping[str, np.ndarray], model: Path, weights: WeightSource, out: Path
 ) -> Path:
-    """Writes the folder `out`: config.json, model.safetensors, tokenizer and licence. Memory is a few rows of weights.
+    """Writes the folder `out`: config.json, model.safetensors, tokenizer and licence. It holds few rows of weights in memory.
 
-    `adapter`: every piece by its full name, float32. `model`: the folder that the bundle was built from, and `weights`, what it
-    was quantized from. Raises AdapterError where that is another model, where a number does not fit float16, and where something
-    else is in the place of `out`.
+    Args:
+        bundle: the bundle with the base weights.
+        adapter: every piece by its full name, float32.
+        model: the folder of the original model, from which the bundle was built.
+        weights: the original weights, from which the bundle's were quantized.
+        out: the folder to write. It must not exist, or hold only a model that was merged before.
+
+    Raises:
+        AdapterError: if `model` is another model, if a merged weight does not fit float16, or if `out` holds something else.
     """
     config = bundle.manifest.model.config
     sources = sources_of(weights, config)
     _check_base(bundle, weights, sources, model)
     if weights.whole_norms:
-        sources = named_sources(config)  # transformers reads w where the file has 1 + w
+        sources = named_sources(config)  # transformers expects w where the file has 1 + w
+
     whole = WholeFolder(out, AdapterError, _replaceable, personal=True)
     try:
-        layout = {source.name: (np.float16, source.shape) for of in sources.values() for source in of}
+        layout = {source.name: (np.float16, source.shape) for group in sources.values() for source in group}
         with TensorWriter(whole.new_file(SINGLE), layout) as writer:
-            for group, of in sources.items():
+            for group, group_sources in sources.items():
                 tensors = bundle.weights(group)
-                for source in of:
+                for source in group_sources:
                     for rows in _merged_rows(bundle, tensors, adapter, group, source):
                         writer.write(source.name, _rounded(rows, source.name))
+
         settings = {name: value for name, value in _settings(model / CONFIG).items() if name not in OF_STORED_WEIGHTS}
         whole.new_file(CONFIG).write_text(
             json.dumps(settings | {"dtype": "float16"}, indent=2) + "\n", encoding="utf-8"
         )
+
         for pattern in COPIED:
             for path in (path for path in model.glob(pattern) if not path.is_dir()):
                 with _reading(path), open_plain(path) as file, whole.new_file(path.name).open("wb") as copy:
@@ -86,15 +98,15 @@ def write_merged(
 
 def _settings(path: Path) -> dict[str, Any]:
     with _reading(path):
-        found = json.loads(read_plain(path))
-    if not isinstance(found, dict):
+        settings = json.loads(read_plain(path))
+    if not isinstance(settings, dict):
         raise _unreadable(path, "no JSON object")
-    return found
+    return settings
 
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Of a file of the model's folder."""
+    """Turns errors from reading a file of the model's folder into ModelError."""
     try:
         yield
     except (OSError, ValueError, RecursionError) as error:
@@ -113,12 +125,13 @@ def _merged_rows(
     group: str,
     source: SourceTensor,
 ) -> Iterator[np.ndarray]:
-    """Rows of one tensor, as the original model has them."""
+    """Yields the merged rows of one tensor, some at a time, as the original model has them."""
     if not source.quantized:
         yield tensors[source.target] - _added(source)
         return
     codes, scales = tensors[f"{source.target}.codes"], tensors[f"{source.target}.scales"]
     a, b = (adapter.get(f"{group}.{source.target}.{piece}") for piece in ("lora_A", "lora_B"))
+
     rows, columns = source.shape
     step = max(1, WEIGHTS_AT_ONCE // columns)
     for start in range(0, rows, step):
@@ -149,14 +162,19 @@ def _rounded(rows: np.ndarray, name: str) -> np.ndarray:
 def _check_base(
     bundle: Bundle, checkpoint: WeightSource, sources: Mapping[str, list[SourceTensor]], model: Path
 ) -> None:
-    """The norms, which a bundle keeps as they are: of another model, or another training of it, they differ."""
-    for group, of in sources.items():
+    """Raises AdapterError if the bundle was not built from this model.
+
+    It compares the norms, which a bundle keeps unchanged. They differ in another model and in another training of the same one.
+    """
+    for group, group_sources in sources.items():
         tensors = bundle.weights(group)
-        for source in of:
-            there = source.name in checkpoint and checkpoint.shape(source.name) == source.shape
-            if there and source.quantized:
+        for source in group_sources:
+            exists = source.name in checkpoint and checkpoint.shape(source.name) == source.shape
+            if exists and source.quantized:
                 continue
-            if not there or not np.array_equal(tensors[source.target], checkpoint.vector(source.name) + _added(source)):
+            if not exists or not np.array_equal(
+                tensors[source.target], checkpoint.vector(source.name) + _added(source)
+            ):
                 raise AdapterError(
                     f"model {model}",
                     got=f"another model: {source.name} differs",
@@ -166,7 +184,7 @@ def _check_base(
 
 
 def _replaceable(folder: Path) -> None:
-    """Only what was written here before."""
+    """Raises AdapterError if the folder was not written by an earlier export."""
     if not (folder / SINGLE).is_file() or not (folder / CONFIG).is_file():
         raise AdapterError(
             str(folder),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The noise of bespoke.rules.noise as operators of a graph: Philox4x32-10 in int64, Box-Muller in float32.
 
-The words are the same bits. The rule computes normals in float64 and rounds once; these are off by some 1e-7, and by 1e-4 where a
-uniform is nearest to 1.
+The random words have the same bits. bespoke.rules.noise computes normals in float64 and rounds once. The normals here differ from
+those by about 1e-7, and by 1e-4 if a uniform is closest to 1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def noise_in_graph(
     step: torch.Tensor,
     distribution: Literal["normal", "rademacher"],
 ) -> torch.Tensor:
-    """z, float32 (4 n), of the counters (first, second, query, step). first, second: int32 (n); seed, step: int64 (1)."""
+    """z, float32 (4 n), for the counters (first, second, query, step). first, second: int32 (n); seed, step: int64 (1)."""
     words = _philox(first.to(torch.int64), second.to(torch.int64), query, step, seed)
     if distribution == "rademacher":
         lanes = [2.0 * torch.bitwise_and(word, 1).to(torch.float32) - 1.0 for word in words]
@@ -40,8 +40,10 @@ def noise_in_graph(
 def _philox(
     c0: torch.Tensor, c1: torch.Tensor, query: int, step: torch.Tensor, seed: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
-    """Words 0 to 3 of each counter, int64. Products wrap at 2^64, whose lower half is exact, and a shift keeps the sign, which the
-    mask takes off."""
+    """Words 0 to 3 of each counter, int64.
+
+    Products wrap at 2^64, so their low 64 bits are exact. A right shift of int64 keeps the sign, and the mask removes it.
+    """
     c2, c3 = torch.zeros_like(c0) + query, torch.zeros_like(c0) + step
     key0, key1 = torch.bitwise_and(seed, WORD), torch.bitwise_and(torch.bitwise_right_shift(seed, 32), WORD)
     for _ in range(ROUNDS):
