@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bespoke.rules.batches import Batch, BatchCursor, CursorState, Row, evaluation_batches
+from bespoke.rules.batches import BatchCursor, CursorState, Row, TokenBatch, evaluation_batches
 from bespoke.rules.judged import judged_rows
 from bespoke.rules.schedule import learning_rate_at
 
@@ -91,7 +91,7 @@ def rows(count: int, first: int) -> list[Row]:
     return [row(first + number) for number in range(count)]
 
 
-def as_json(batch: Batch) -> dict[str, Any]:
+def as_json(batch: TokenBatch) -> dict[str, Any]:
     """A batch as the vectors have it: its fields, and its arrays as flat lists."""
     return {
         "source": batch.source,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from bespoke.plan.instructions import DType
-from bespoke.rules.batches import Batch
+from bespoke.rules.batches import TokenBatch
 from bespoke.rules.noise import Stream, philox
 
 
@@ -39,7 +39,9 @@ def _drawn(name: str, dtype: DType, shape: tuple[int, int], vocab_size: int, see
     return words.astype(np.int64) % vocab_size if dtype == "int64" else (words >> np.uint32(31)).astype(np.float32)
 
 
-def padded(tokens: np.ndarray, mask: np.ndarray, arrays: Mapping[str, np.ndarray], size: int, length: int) -> Batch:
+def padded(
+    tokens: np.ndarray, mask: np.ndarray, arrays: Mapping[str, np.ndarray], size: int, length: int
+) -> TokenBatch:
     """The rows as a batch of `size` rows of `length` positions: padded on the right with zeros, and with empty rows."""
     rows, positions = tokens.shape[0], tokens.shape[1] - 1
 
@@ -52,7 +54,7 @@ def padded(tokens: np.ndarray, mask: np.ndarray, arrays: Mapping[str, np.ndarray
     extra = {
         name: placed(array, np.float32 if array.dtype == np.float32 else np.int64) for name, array in arrays.items()
     }
-    return Batch(
+    return TokenBatch(
         placed(tokens[:, :-1], np.int64),
         placed(tokens[:, 1:], np.int64),
         counted,

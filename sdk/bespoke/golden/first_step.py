@@ -22,7 +22,7 @@ from bespoke.reference.code import plan_code
 from bespoke.reference.interpreter import Bindings, Interpreter
 from bespoke.reference.machine import tensors
 from bespoke.reference.weights import Weights
-from bespoke.rules.batches import Batch
+from bespoke.rules.batches import TokenBatch
 
 TOLERANCE = 1e-3  # relative; how such a method rounds is not known
 
@@ -31,7 +31,7 @@ def first_step(
     m: GoldenMethod,
     files: Mapping[str, Path],
     adapter: Mapping[str, np.ndarray],
-    batch: Batch,
+    batch: TokenBatch,
     seed: int,
     trained: list[str],
 ) -> MethodGolden:
@@ -52,7 +52,12 @@ def first_step(
 
 
 def _loss(
-    m: GoldenMethod, files: Mapping[str, Path], adapter: Mapping[str, np.ndarray], batch: Batch, rate: float, seed: int
+    m: GoldenMethod,
+    files: Mapping[str, Path],
+    adapter: Mapping[str, np.ndarray],
+    batch: TokenBatch,
+    rate: float,
+    seed: int,
 ) -> float:
     plan = m.plans[0]
     code, device = plan_code(plan), torch.device("cpu")

@@ -29,7 +29,7 @@ from bespoke.golden.document import Golden, Known, MethodGolden, filled_adapter,
 from bespoke.plan.kinds import GENERATION
 from bespoke.reference.machine import AnsweringMachine, Machine, adapter_tensors
 from bespoke.reference.torch_settings import computing
-from bespoke.rules.batches import Batch
+from bespoke.rules.batches import TokenBatch
 from bespoke.rules.report import megabytes
 from bespoke.rules.schedule import learning_rate_at
 
@@ -318,7 +318,7 @@ class _MethodRun(_PlanChecks):
         self.passed("replay of step 1", len(stored), 0.0)
 
 
-def _batch(golden: Golden, method: MethodRecord, length: int) -> Batch:
+def _batch(golden: Golden, method: MethodRecord, length: int) -> TokenBatch:
     """The golden rows, padded on the right and with empty rows."""
     rows, positions = golden.tokens.shape[0], golden.tokens.shape[1] - 1
     size = method.training.batch_size

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where values live while a plan runs: the arena, and the scratch memory, which the device core keeps in a mapped file.
+"""The memory of a running plan: the arena, and the scratch memory, which the device core keeps in a mapped file.
 
-Scratch holds checkpoints, sums over micro-batches, and two copies of adapter and optimizer state: `store` writes to the one
-that is not in use, and `flip` ends a step. So a step can be rejected as a whole. What section `finish` stores is apart from both.
+Scratch holds checkpoints, sums over micro-batches, and two copies of adapter and optimizer state. `store` writes to the copy that
+is not in use and `flip` ends a step, so a step can be rejected as a whole. Section `finish` stores to a place apart from both.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from bespoke.reference.code import PlanCode, ValuePlace
 
 
 class Region:
-    """Bytes that tensors are cut from."""
+    """A stretch of bytes from which tensors are cut."""
 
     def __init__(self, memory: torch.Tensor) -> None:
         self.bytes = memory
 
     def tensor(self, offset: int, shape: Iterable[int], dtype: str) -> torch.Tensor:
-        """The tensor at `offset` bytes; shares memory with the region."""
+        """The tensor at `offset` bytes. It shares memory with the region."""
         torch_dtype = TORCH_DTYPES[dtype]
         shape = tuple(shape)
         size = math.prod(shape) * torch_dtype.itemsize
@@ -35,7 +35,7 @@ class Region:
 
 
 def arena(size: int, device: torch.device) -> Region:
-    """Private anonymous memory, of which a page counts from the moment it is first touched; or memory of another device."""
+    """New memory of a device. On the CPU it is private anonymous memory, where a page counts once it is touched."""
     if device.type != "cpu" or not size:
         return Region(torch.empty(size, dtype=torch.uint8, device=device))
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -43,7 +43,7 @@ def arena(size: int, device: torch.device) -> Region:
 
 
 class Layout:
-    """Offsets of named values one after another."""
+    """The offsets of named values that lie one after the other."""
 
     def __init__(self, values: Iterable[ValuePlace]) -> None:
         self.records = {str(value.where): value for value in values}
@@ -54,6 +54,7 @@ class Layout:
             self.size += max(64, aligned(self.records[name].nbytes))
 
     def tensors(self, region: Region, base: int) -> dict[str, torch.Tensor]:
+        """The tensors of the values in `region`, from offset `base` on."""
         return {
             name: region.tensor(base + self.offsets[name], record.shape, record.dtype)
             for name, record in self.records.items()
@@ -61,25 +62,28 @@ class Layout:
 
 
 class Buffers:
-    """Arena and scratch for all plans of a method: they share the layout of state, sums and session.
+    """Arena and scratch for all plans of a method, which share the layout of state, sums and session.
 
-    The arena and the KV cache are on `device`; scratch is on the host.
+    The arena and the KV cache are on `device`. Scratch is on the host.
     """
 
     def __init__(self, plans: Collection[PlanCode], device: torch.device) -> None:
         values = [value for plan in plans for value in plan.values]
         self._device = device
         self.arena = arena(max(plan.arena_bytes for plan in plans), device)
+
         state = Layout(value for value in values if value.lifetime == "state")
         step = Layout(value for value in values if value.lifetime == "step")
         session = Layout(value for value in values if value.lifetime == "session")
         finished = Layout(
             value for plan in plans if "finish" in plan.sections for value in plan.values if value.role == "adapter"
         )
+
         checkpoints = max(plan.scratch_bytes for plan in plans)
         sizes = [_pages(checkpoints), _pages(step.size), _pages(state.size), _pages(state.size), _pages(finished.size)]
         self._scratch = arena(sum(sizes), torch.device("cpu"))
         bases = np.cumsum([0, *sizes]).tolist()
+
         self.step_values = step.tensors(self._scratch, bases[1])
         self._state = state
         self._copies = [state.tensors(self._scratch, base) for base in bases[2:4]]
@@ -89,24 +93,25 @@ class Buffers:
         self._session: dict[str, torch.Tensor] | None = None
 
     def checkpoint(self, offset: int, shape: Iterable[int], dtype: str) -> torch.Tensor:
-        """A value of the plan that is kept in scratch, which begins with these."""
+        """A value that the plan keeps in scratch. Scratch begins with these values."""
         return self._scratch.tensor(offset, shape, dtype)
 
     @property
     def current(self) -> dict[str, torch.Tensor]:
-        """Adapter and optimizer state that steps read."""
+        """The adapter and optimizer state that steps read."""
         return self._copies[self._current]
 
     @property
     def following(self) -> dict[str, torch.Tensor]:
-        """What `store` writes; becomes current with `flip`."""
+        """The adapter and optimizer state that `store` writes. `flip` makes it current."""
         return self._copies[1 - self._current]
 
     def flip(self) -> None:
+        """Makes the stored state current."""
         self._current = 1 - self._current
 
     def fill(self, tensors: Mapping[str, np.ndarray]) -> None:
-        """Sets state in both copies; what `tensors` lacks becomes zero."""
+        """Sets the state in both copies. Optimizer state that `tensors` lacks becomes zero; AdapterError for a missing piece."""
         for copy in self._copies:
             for name, target in copy.items():
                 if name in tensors:
@@ -118,12 +123,12 @@ class Buffers:
                     target.zero_()
 
     def begin_step(self) -> None:
-        """Sums over micro-batches start at zero."""
+        """Sets the sums over micro-batches to zero."""
         for value in self.step_values.values():
             value.zero_()
 
     def session(self) -> dict[str, torch.Tensor]:
-        """KV cache, made when a generation begins."""
+        """The KV cache, which is allocated when a generation begins."""
         if self._session is None:
             self._session = self._session_layout.tensors(arena(self._session_layout.size, self._device), 0)
         return self._session
@@ -133,7 +138,7 @@ class Buffers:
 
 
 def refuse_another_shape(name: str, got: Sequence[int] | None, expected: Sequence[int]) -> None:
-    """AdapterError where a tensor that a plan reads as a piece of this shape is not there, or of another one."""
+    """Raises AdapterError if a piece that a plan reads is missing or has another shape than the plan expects."""
     if got is None or list(got) != list(expected):
         raise AdapterError(
             f"piece '{name}'",
@@ -144,7 +149,7 @@ def refuse_another_shape(name: str, got: Sequence[int] | None, expected: Sequenc
 
 
 class _Writable:
-    """The memory of an array, said to be writable."""
+    """The memory of an array under the claim that it is writable."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
@@ -152,8 +157,10 @@ class _Writable:
 
 
 def as_tensor(array: np.ndarray) -> torch.Tensor:
-    """A tensor over the array's memory. torch has no read-only tensors and warns of mapped weights; a graph is functional, so no
-    operator writes to its operands."""
+    """A tensor over the array's memory.
+
+    torch has no read-only tensors and warns about mapped weights. A graph is functional, so no operator writes to its operands.
+    """
     return torch.from_numpy(array if array.flags.writeable else np.asarray(_Writable(array)))
 
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plan as the interpreter keeps it: fixed records over shared operands. As validated models, the plan of a large model takes tens
-of MB, which would count against the user's memory for as long as training lasts."""
+"""The form in which the interpreter keeps a plan: fixed records over shared operands.
+
+As validated pydantic models, the plan of a large model takes tens of MB. These would count against the user's memory for as long as
+training lasts.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ Reference = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class ValuePlace:
-    """Where a value is and what it looks like. `where` is an offset, a name or a number, as `kind` says."""
+    """The type and the place of a value. `where` is an offset, a name or a number, depending on `kind`."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -49,6 +52,8 @@ class ValuePlace:
 
 @dataclass(frozen=True, slots=True)
 class CallCode:
+    """Runs a graph. `graph` is its number in the plan. `adds` says which results are added to their place."""
+
     graph: int
     operands: tuple[Reference, ...]
     results: tuple[Reference, ...]
@@ -57,7 +62,7 @@ class CallCode:
 
 @dataclass(frozen=True, slots=True)
 class GroupCode:
-    """A weight group comes within reach, or goes."""
+    """Loads a weight group, or frees it."""
 
     group: str
     load: bool
@@ -65,6 +70,8 @@ class GroupCode:
 
 @dataclass(frozen=True, slots=True)
 class NoiseCode:
+    """Fills a value with noise."""
+
     value: Reference
     query: int
     block: int
@@ -74,23 +81,31 @@ class NoiseCode:
 
 @dataclass(frozen=True, slots=True)
 class ZeroCode:
+    """Fills a value with zeros."""
+
     value: Reference
 
 
 @dataclass(frozen=True, slots=True)
 class RecordCode:
+    """Copies `source` to `value` and records it for the journal."""
+
     source: Reference
     value: Reference
 
 
 @dataclass(frozen=True, slots=True)
 class StoreCode:
+    """Stores a piece of adapter or optimizer state."""
+
     name: str
     source: Reference
 
 
 @dataclass(frozen=True, slots=True)
 class EmitCode:
+    """Reports a metric."""
+
     name: str
     source: Reference
 
@@ -100,13 +115,15 @@ Code = CallCode | GroupCode | NoiseCode | ZeroCode | RecordCode | StoreCode | Em
 
 @dataclass(frozen=True, slots=True)
 class GraphCode:
+    """A graph that the plan calls."""
+
     key: str
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class PlanCode:
-    """What of a plan is needed to run it."""
+    """The parts of a plan that are needed to run it."""
 
     method: str
     sequence_length: int
@@ -122,17 +139,17 @@ class PlanCode:
 
 
 def read_code(data: bytes, subject: str, graphs: Sequence[Signature]) -> PlanCode:
-    """The verified plan in `data` as fixed records.
+    """Reads and verifies the plan in `data` and returns it as fixed records.
 
-    They are pickled, and loaded again once the validated plan is freed. Allocated while the plan is alive, they would lie scattered
-    over its memory and keep it from being given back (8 MB held for 1.5 MB of records, at Qwen2.5-0.5B).
+    The records are pickled and loaded again after the validated plan is freed. If they were allocated while it is alive, they would
+    lie scattered over its memory and keep it from being given back (8 MB for 1.5 MB of records, with Qwen2.5-0.5B).
     """
     packed = pickle.dumps(plan_code(read_plan(data, subject, graphs)))
     return pickle.loads(packed)
 
 
 class _Sharing:
-    """Equal tuples become one object."""
+    """Makes equal tuples one object."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, ...], tuple[int, ...]] = {}
@@ -143,12 +160,14 @@ class _Sharing:
 
 
 def plan_code(plan: Plan) -> PlanCode:
-    """The fixed records of a plan. Frees of values are left out: their places in the arena are simply written again."""
+    """The fixed records of a plan. Frees of values are left out, because their places in the arena are simply overwritten."""
     share = _Sharing()
     sections = {name: _section(plan, code, share) for name, code in plan.sections.items()}
+
     training = plan.sections.get("train_step", [])
     positions = replay_slice(training, [value.role for value in plan.values]) if plan.replayable else None
     kept = [training[p] for p in positions or [] if not isinstance(training[p], Record)]
+
     return PlanCode(
         method=plan.method,
         sequence_length=plan.sequence_length,
@@ -173,10 +192,12 @@ def _value(value: ValueRecord, share: _Sharing) -> ValuePlace:
 
 
 def _section(plan: Plan, code: Sequence[Instruction], share: _Sharing) -> tuple[Code, ...]:
-    return tuple(made for instruction in code if (made := _record(plan, instruction, share)) is not None)
+    return tuple(record for instruction in code if (record := _record(plan, instruction, share)) is not None)
 
 
 def _record(plan: Plan, instruction: Instruction, share: _Sharing) -> Code | None:
+    """The record of an instruction, None for one that does nothing here."""
+
     def whole(value: int) -> Reference:
         return share([value])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where torch computes: on a GPU if the bundle was built for one and it is there, else on the processor."""
+"""The device that torch computes on: a GPU if the bundle was built for one and the machine has one, else the CPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GPU_TARGET = "cuda"
 
 
 def device_for(targets: Sequence[str]) -> torch.device:
-    """The device for a bundle that was built for these targets. BundleError if it was built for a GPU alone and there is none."""
+    """The device for a bundle with these targets. BundleError if the GPU is its only target and the machine has none."""
     import torch
 
     if GPU_TARGET in targets and torch.cuda.is_available():
@@ -28,7 +28,7 @@ def device_for(targets: Sequence[str]) -> torch.device:
 
 
 def no_gpu() -> BundleError:
-    """For a bundle that runs nowhere else."""
+    """The error for a bundle that runs only on a GPU, on a machine without one."""
     import torch
 
     return BundleError(

@@ -24,9 +24,11 @@ def evaluate(
     method: str | None = None,
     examples: int | None = None,
 ) -> Evaluation | None:
-    """Means over the unmasked tokens of `rows`, which are of so many examples; None where there are none.
+    """Means over the unmasked tokens of `rows`, None if there are no such tokens.
 
-    By default of the bundle's own adapter, which changes nothing. A method says how many rows a batch has, and how long they are.
+    adapter:  by default the bundle's initial adapter, which changes nothing
+    method:   sets the batch size and the sequence lengths; by default the bundle's first
+    examples: the number of examples that the rows come from; by default that of the rows
     """
     with computing(threads_of(bundle)):
         machine = Machine(bundle, bundle.method(method))
@@ -37,7 +39,7 @@ def evaluate(
 def evaluate_on(
     machine: Machine, rows: Sequence[RowLike], adapter: Mapping[str, torch.Tensor] | None, *, examples: int
 ) -> Evaluation | None:
-    """`evaluate` on a machine that is there; `adapter` None: the machine's current one."""
+    """`evaluate` on an existing machine. Without an adapter it uses the machine's current one."""
     losses, correct, tokens = 0.0, 0.0, 0
     vocab_size = machine.bundle.manifest.model.config.vocab_size
     for batch in evaluation_batches(

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An adapter out of a PEFT folder that the core has just written, under the bundle's names. Who takes a folder from elsewhere lets
-the core read it, which refuses what does not fit."""
+"""Reads the adapter from a PEFT folder that the core has just written, under the bundle's names.
+
+A folder from elsewhere is for the core to read, which refuses tensors that do not fit.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
 def exported_adapter(folder: Path, manifest: Manifest) -> dict[str, np.ndarray]:
-    """Full name of each piece -> float32."""
+    """The pieces of the adapter in `folder`: full name -> float32."""
     config = manifest.model.config
     tensors = load_file(folder / "adapter_model.safetensors")
     return {
@@ -24,7 +26,7 @@ def exported_adapter(folder: Path, manifest: Manifest) -> dict[str, np.ndarray]:
 
 
 def peft_key(name: str, decoder_path: str) -> str:
-    """The name in a PEFT folder of a piece `block_00.q_proj.lora_A`."""
+    """The name that a PEFT folder has for a piece such as `block_00.q_proj.lora_A`."""
     group, linear, piece = name.split(".")
     part = "self_attn" if linear in _ATTENTION else "mlp"
     return f"base_model.model.{decoder_path}.layers.{int(group.removeprefix('block_'))}.{part}.{linear}.{piece}.weight"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands in two places is the same: a method's settings and its plans, plans and each other, plans and the bundle. And a plan
-has the sections that are run of it: a method's trains and evaluates, the plan for answers answers.
+"""Checks that plans fit together: with the settings of their method, with each other, and with the bundle. They also check that a
+plan has the sections that will be run: those for training and evaluation, or those for answers.
 
-A plan alone may be sound and still be run with a batch, a state or weights of other sizes.
+A plan may be valid on its own and still be run with a batch, a state or weights of other sizes.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from bespoke.plan.kinds import GENERATION, MAX_REGION_BYTES
 from bespoke.reference.code import EmitCode, GroupCode, PlanCode, ValuePlace
 
 BOUND_ALWAYS = ("learning_rate", "step", "batch_tokens", "position")
-TABLES = ("embedding.table", "head.table")  # of the vocabulary
+TABLES = ("embedding.table", "head.table")  # tables with a row for each token of the vocabulary
 Sections = tuple[SectionName, ...]
 ANSWERING: Sections = ("prefill", "decode")
 TRAINING: Sections = ("train_step", "micro_step", "apply_step", "finish", "evaluate_step")
 
 
 def check_method(method: MethodRecord, plans: Mapping[str, PlanCode], manifest: Manifest) -> None:
-    """`plans` by their files. Raises PlanError naming file and field."""
+    """Raises PlanError, naming file and field, if a method's plans do not fit. `plans` has them by file."""
     _MethodChecker(method, manifest).check(plans)
 
 
 def check_generation(record: PlanRecord, plan: PlanCode, manifest: Manifest) -> None:
-    """The same of the plan for answers."""
+    """Raises PlanError, naming file and field, if the plan for answers does not fit."""
     checker = _Checker(manifest, record.file, {})
     checker.check_plan(plan, record, GENERATION, ANSWERING)
     if plan.batch_size != 1:
@@ -42,7 +42,7 @@ def check_generation(record: PlanRecord, plan: PlanCode, manifest: Manifest) -> 
 
 
 class _Checker:
-    """`scalars`: what is bound by name in addition to BOUND_ALWAYS."""
+    """The checks of any plan. `scalars` are bound by name in addition to BOUND_ALWAYS."""
 
     def __init__(self, manifest: Manifest, subject: str, scalars: Mapping[str, float]) -> None:
         self.manifest, self.subject, self.scalars = manifest, subject, scalars
@@ -52,7 +52,7 @@ class _Checker:
         self.groups = {record.group for record in manifest.weights}
 
     def check_plan(self, plan: PlanCode, record: PlanRecord, method: str, known: Sections) -> None:
-        """`known`: the sections that it may have."""
+        """Checks a plan against its record. `known` are the sections that it may have."""
         if plan.method != method:
             self.refuse("method", f"'{plan.method}'", f"'{method}', whose plan it is")
         self.same("sequence_length", plan.sequence_length, record.sequence_length, "the manifest")
@@ -61,12 +61,13 @@ class _Checker:
                 self.refuse("sections", section, f"no others than {', '.join(known)}")
 
     def need(self, plan: PlanCode, sections: Sections, why: str) -> None:
+        """Refuses a plan that lacks one of the sections."""
         for section in sections:
             if section not in plan.sections:
                 self.refuse("sections", f"no {section}", why)
 
     def check_parts(self, plan: PlanCode) -> None:
-        """Its named values and its instructions."""
+        """Checks the named values and the instructions of a plan."""
         for number, value in enumerate(plan.values):
             if value.kind == "named":
                 self._check_named(value, str(value.where), f"value {number}, '{value.where}'")
@@ -110,9 +111,10 @@ class _Checker:
     def _known_groups(self) -> str:
         return f"one of {', '.join(sorted(self.groups))}"
 
-    def same(self, what: str, got: int, expected: int, of: str) -> None:
+    def same(self, what: str, got: int, expected: int, source: str) -> None:
+        """Refuses a number that differs from the one in `source`."""
         if got != expected:
-            self.refuse(what, str(got), f"{expected}, as {of} says")
+            self.refuse(what, str(got), f"{expected}, as {source} says")
 
     def refuse(self, what: str, got: str, expected: str) -> NoReturn:
         raise PlanError(
@@ -124,20 +126,24 @@ class _Checker:
 
 
 class _MethodChecker(_Checker):
+    """The checks of all plans of a method together."""
+
     def __init__(self, method: MethodRecord, manifest: Manifest) -> None:
         super().__init__(manifest, f"method '{method.name}'", method.scalars)
         self.method = method
 
     def check(self, plans: Mapping[str, PlanCode]) -> None:
         training = self.method.training
-        asked = sorted(training.sequence_lengths)
-        there = sorted(plan.sequence_length for plan in plans.values())
-        if asked != there:
-            self.refuse("training.sequence_lengths", str(asked), f"{there}, which it has plans for")
+        lengths = sorted(training.sequence_lengths)
+        planned = sorted(plan.sequence_length for plan in plans.values())
+        if lengths != planned:
+            self.refuse("training.sequence_lengths", str(lengths), f"{planned}, which it has plans for")
+
         needed: Sections = ("micro_step",) if training.accumulates else ("train_step",)
         clips = " and clip_norm" if training.clip_norm is not None else ""
-        # Before format 1.2 every plan of a method could answer.
+        # Before format 1.2, every plan of a method could answer.
         known = TRAINING if self.manifest.generation is not None else TRAINING + ANSWERING
+
         records = {record.file: record for record in self.method.plans}
         for file, plan in plans.items():
             self.subject = file

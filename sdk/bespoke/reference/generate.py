@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers by `prefill` and `decode`: the prompt goes into the KV cache in chunks, then one token at a time."""
+"""Generates answers by `prefill` and `decode`: the prompt fills the KV cache in chunks, then each step adds one token."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def generate(
     top_k: int | None = None,
     seed: int = 0,
 ) -> Iterator[int]:
-    """The answer of an adapter to token ids, as token ids; by default of the bundle's own adapter, which changes nothing."""
+    """Yields the answer to a prompt, both as token ids. The default adapter is the bundle's initial one: it changes nothing."""
     threads = threads_of(bundle)
     with computing(threads):
         machine = AnsweringMachine(bundle)
@@ -69,6 +69,7 @@ def generate_on(
             expected=f"1 to {context - 1} tokens, so that an answer fits into the context of {context}",
             next_step="Shorten the prompt, or build the bundle with a larger context",
         )
+
     try:
         machine.prefill(prompt[:-1], 0, adapter)
         token = prompt[-1]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A graph of a bundle as a function, held to the signature that the manifest gives it.
+"""A graph of a bundle as a function with the signature that the manifest states.
 
-A plan was verified against that signature. A program that takes or gives anything else is refused: when it is read, for what it
-says of its tensors, and when it is called, for what comes out, because saying is not computing.
+Plans are verified against that signature, so a program with another one is refused. The tensors that it declares are compared when
+it is read. The tensors that it returns are compared when it is called, because a declaration may be wrong.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NO_MEMORY = "can't allocate memory"  # torch has no error of its own for it on 
 
 
 class GraphFunction:
-    """The program in `data`. BundleError where it is none, or another one than `record` says."""
+    """The program in `data` as a function. BundleError if it is not a program or not the one that `record` describes."""
 
     def __init__(self, data: bytes, record: GraphRecord, device: str = "cpu") -> None:
         self._record = record
@@ -34,30 +34,30 @@ class GraphFunction:
 
     @property
     def workspace_bytes(self) -> int:
-        """Memory of a call in addition to its operands."""
+        """The memory of a call in addition to its operands."""
         return int(self._module.meta["workspace_bytes"])
 
     def __call__(self, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
         try:
             results: tuple[torch.Tensor, ...] = self._module(*operands)
-        except Exception as problem:  # whatever it is: the operators, their order and their numbers are the bundle's
-            raise self._failed(problem) from None
+        except Exception as error:  # of any class: operators, their order and their numbers come from the bundle
+            raise self._failed(error) from None
         for number, (result, (shape, dtype)) in enumerate(zip(results, self._results, strict=True)):
             if result.shape != shape or result.dtype != dtype:
                 raise self._refused("result", number, (tuple(result.shape), result.dtype))
         return results
 
     def _compare(
-        self, what: str, specs: Sequence[TensorRecord], own: Sequence[tuple[tuple[int, ...], torch.dtype]]
+        self, what: str, specs: Sequence[TensorRecord], declared: Sequence[tuple[tuple[int, ...], torch.dtype]]
     ) -> None:
-        if len(specs) != len(own):
-            raise self._error(f"a program with {len(own)} {what}s")
-        for number, (spec, found) in enumerate(zip(specs, own, strict=True)):
-            if found != (tuple(spec.shape), _DTYPES[spec.dtype]):
-                raise self._refused(what, number, found)
+        if len(specs) != len(declared):
+            raise self._error(f"a program with {len(declared)} {what}s")
+        for number, (spec, tensor) in enumerate(zip(specs, declared, strict=True)):
+            if tensor != (tuple(spec.shape), _DTYPES[spec.dtype]):
+                raise self._refused(what, number, tensor)
 
-    def _refused(self, what: str, number: int, found: tuple[tuple[int, ...], torch.dtype]) -> BundleError:
-        shape, dtype = found
+    def _refused(self, what: str, number: int, tensor: tuple[tuple[int, ...], torch.dtype]) -> BundleError:
+        shape, dtype = tensor
         return self._error(
             f"a program with {what} {number} of {str(dtype).removeprefix('torch.')} ({', '.join(map(str, shape))})"
         )
@@ -70,9 +70,10 @@ class GraphFunction:
             next_step="Get the bundle again from where it was built",
         )
 
-    def _failed(self, problem: Exception) -> BespokeError:
-        said = str(problem).strip().partition("\n")[0][:300] or type(problem).__name__
-        if isinstance(problem, torch.OutOfMemoryError | MemoryError) or _NO_MEMORY in said:
+    def _failed(self, error: Exception) -> BespokeError:
+        """The error for a call that torch could not make."""
+        message = str(error).strip().partition("\n")[0][:300] or type(error).__name__
+        if isinstance(error, torch.OutOfMemoryError | MemoryError) or _NO_MEMORY in message:
             return BudgetExceeded(
                 f"Graph '{self._record.name}'",
                 got="no room for an allocation",
@@ -81,7 +82,7 @@ class GraphFunction:
             )
         return BundleError(
             f"{self._record.file}: graph '{self._record.name}'",
-            got=f"a call that fails: {said}",
+            got=f"a call that fails: {message}",
             expected="a call that torch can make",
             next_step="Get the bundle again from where it was built",
         )

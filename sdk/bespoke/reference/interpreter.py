@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a plan with torch, instruction by instruction: the reference for every other runtime.
 
-It knows the eight instructions and nothing of the method.
+It knows the eight instructions and nothing about the method.
 """
 
 from __future__ import annotations
@@ -36,23 +36,25 @@ from bespoke.reference.weights import Weights
 from bespoke.rules.noise import noise
 
 Function = Callable[..., tuple[torch.Tensor, ...]]
-VIEWS_KEPT = 2000  # about 0.4 KB each: small plans keep all of theirs, large ones have calls that dwarf a view
+VIEWS_KEPT = (
+    2000  # of about 0.4 KB: enough for all views of a small plan; in a large plan a call takes far longer than a view
+)
 
 
 @dataclass(frozen=True)
 class Bindings:
-    """What the runtime gives a section: batch tensors and scalars by name, and the key of the noise."""
+    """The inputs of a section: batch tensors and scalars by name, and the key of the noise."""
 
     tensors: Mapping[str, torch.Tensor]
     scalars: Mapping[str, float]
     seed: int = 0
     step: int = 0
-    adapter: Mapping[str, torch.Tensor] | None = None  # read in place of the current one
+    adapter: Mapping[str, torch.Tensor] | None = None  # replaces the current one
 
 
 @dataclass
 class Outcome:
-    """Emitted values by name, and recorded ones in order."""
+    """The results of a section: emitted values by name, and recorded values in order."""
 
     metrics: dict[str, Any] = field(default_factory=dict)
     recorded: list[float] = field(default_factory=list)
@@ -64,7 +66,7 @@ class Outcome:
 
 
 class Interpreter:
-    """One plan over shared buffers and weights."""
+    """Runs one plan over shared buffers and weights."""
 
     def __init__(
         self, plan: PlanCode, functions: Sequence[Function], weights: Weights, buffers: Buffers, device: torch.device
@@ -77,81 +79,85 @@ class Interpreter:
         self._views: dict[Reference, torch.Tensor] = {}
 
     def run(self, section: SectionName, bindings: Bindings) -> Outcome:
+        """Runs a section. The caller flips the buffers to keep what it stored."""
         stored = self._buffers.finished if section == "finish" else self._buffers.following
         return self._execute(self.plan.sections[section], bindings, {}, stored)
 
     def finished(self, scalars: Mapping[str, float]) -> Mapping[str, torch.Tensor] | None:
-        """What the adapter comes to, by section `finish`; None where the adapter is held as it is."""
+        """The adapter that section `finish` computes, None if the plan has no such section."""
         if "finish" not in self.plan.sections:
             return None
         self.run("finish", Bindings({}, scalars))
         return self._buffers.finished
 
     def replay(self, bindings: Bindings, recorded: Sequence[float]) -> None:
-        """Makes a step's stores again from what was recorded. The caller flips the buffers, as after `run`."""
-        made: dict[int, torch.Tensor] = {}
+        """Repeats a step's stores from its recorded values. The caller flips the buffers, as after `run`."""
         rest = np.array(recorded, np.float32)
-        wanted = sum(math.prod(self.plan.values[value].shape) for value in self.plan.recorded)
-        if len(rest) != wanted:
+        expected = sum(math.prod(self.plan.values[value].shape) for value in self.plan.recorded)
+        if len(rest) != expected:
             raise StateError(
                 "journal",
                 got=f"{len(rest)} recorded values",
-                expected=f"{wanted}, those of the method's step",
+                expected=f"{expected}, those of the method's step",
                 next_step="Reset the state",
             )
+
+        given: dict[int, torch.Tensor] = {}
         for value in self.plan.recorded:
             shape = self.plan.values[value].shape
             size = math.prod(shape)
-            made[value], rest = torch.tensor(rest[:size], device=self._device).view(shape), rest[size:]
-        self._execute(self.plan.replay, bindings, made, self._buffers.following)
+            given[value], rest = torch.tensor(rest[:size], device=self._device).view(shape), rest[size:]
+        self._execute(self.plan.replay, bindings, given, self._buffers.following)
 
     def _execute(
         self,
         code: Sequence[Code],
         bindings: Bindings,
-        made: dict[int, torch.Tensor],
+        given: dict[int, torch.Tensor],
         stored: Mapping[str, torch.Tensor],
     ) -> Outcome:
+        """Runs instructions. `given` holds values that are not in the buffers, by number. `store` writes to `stored`."""
         outcome = Outcome()
         with torch.no_grad():
             for instruction in code:
                 match instruction:
                     case CallCode():
-                        self._call(instruction, bindings, made)
+                        self._call(instruction, bindings, given)
                     case GroupCode(group, load):
                         if load:
                             self._weights.load(group)
                         else:
                             self._weights.free(group)
                     case ZeroCode(value):
-                        self._find(value, bindings, made).zero_()
+                        self._find(value, bindings, given).zero_()
                     case NoiseCode():
-                        self._noise(instruction, bindings, made)
+                        self._noise(instruction, bindings, given)
                     case RecordCode(source, value):
-                        kept = self._find(value, bindings, made)
-                        kept.copy_(self._find(source, bindings, made))
+                        kept = self._find(value, bindings, given)
+                        kept.copy_(self._find(source, bindings, given))
                         outcome.recorded += kept.reshape(-1).tolist()
                     case StoreCode(name, source):
-                        stored[name].copy_(self._find(source, bindings, made))
+                        stored[name].copy_(self._find(source, bindings, given))
                     case EmitCode(name, source):
-                        value = self._find(source, bindings, made)
+                        value = self._find(source, bindings, given)
                         outcome.metrics[name] = value.item() if value.numel() == 1 else value.cpu().clone()
         return outcome
 
-    def _call(self, call: CallCode, bindings: Bindings, made: dict[int, torch.Tensor]) -> None:
-        operands = [self._find(operand, bindings, made) for operand in call.operands]
+    def _call(self, call: CallCode, bindings: Bindings, given: dict[int, torch.Tensor]) -> None:
+        operands = [self._find(operand, bindings, given) for operand in call.operands]
         if self._device.type != "cpu":  # state, sums and checkpoints are on the host
             operands = [operand.to(self._device) for operand in operands]
+
         results = self._functions[call.graph](*operands)
         for reference, add, value in zip(call.results, call.adds, results, strict=True):
-            target = self._find(reference, bindings, made)
+            target = self._find(reference, bindings, given)
             if add:
                 target.add_(value.to(target.device))
             else:
                 target.copy_(value)
 
-    def _noise(self, code: NoiseCode, bindings: Bindings, made: dict[int, torch.Tensor]) -> None:
-        target = self._find(code.value, bindings, made)
+    def _noise(self, code: NoiseCode, bindings: Bindings, given: dict[int, torch.Tensor]) -> None:
+        target = self._find(code.value, bindings, given)
         drawn = noise(
             target.shape,
             seed=bindings.seed,
@@ -165,14 +171,16 @@ class Interpreter:
         if target.device.type != "cpu":
             target.copy_(torch.from_numpy(drawn))
 
-    # ---- where a value is ----------------------------------------------------------------------------------------------
+    # ---- the place of a value ------------------------------------------------------------------------------------------
 
-    def _find(self, reference: Reference, bindings: Bindings, made: dict[int, torch.Tensor]) -> torch.Tensor:
-        if made and reference[0] in made:
-            return made[reference[0]]
+    def _find(self, reference: Reference, bindings: Bindings, given: dict[int, torch.Tensor]) -> torch.Tensor:
+        """The tensor of an operand."""
+        if given and reference[0] in given:
+            return given[reference[0]]
         view = self._views.get(reference)
         if view is not None:
             return view
+
         if len(reference) == 4:
             return self._rows_at(reference, bindings)
         whole, keep = self._whole(reference[0], bindings)
@@ -182,6 +190,7 @@ class Interpreter:
         return view
 
     def _rows_at(self, reference: Reference, bindings: Bindings) -> torch.Tensor:
+        """Rows of a value whose start is a scalar."""
         value, start, rows, scalar = reference
         whole, _ = self._whole(value, bindings)
         first = start + int(self._scalar(scalar, bindings))
@@ -220,20 +229,21 @@ class Interpreter:
         return tensor
 
     def _array(self, name: str, value: ValuePlace, bindings: Bindings) -> torch.Tensor:
-        found = bindings.tensors.get(name)
-        if found is None or tuple(found.shape) != tuple(value.shape) or found.dtype != TORCH_DTYPES[value.dtype]:
+        array = bindings.tensors.get(name)
+        if array is None or tuple(array.shape) != tuple(value.shape) or array.dtype != TORCH_DTYPES[value.dtype]:
+            got = "rows without it"
+            if array is not None:
+                got = f"{str(array.dtype).removeprefix('torch.')} {list(array.shape)}"
             raise DataError(
                 f"Array '{array_name(name)}' of method '{self.plan.method}'",
-                got="rows without it"
-                if found is None
-                else f"{str(found.dtype).removeprefix('torch.')} {list(found.shape)}",
+                got=got,
                 expected=f"{value.dtype} {list(value.shape)}",
                 next_step="Use another method: examples hold tokens and mask, and no arrays yet",
             )
-        return found
+        return array
 
     def _whole(self, number: int, bindings: Bindings) -> tuple[torch.Tensor, bool]:
-        """The tensor, and whether it stays where it is from call to call."""
+        """The tensor of a value, and whether it stays in the same place from call to call."""
         value = self.plan.values[number]
         match value.kind, value.where:
             case ("arena", int(offset)):
@@ -242,6 +252,7 @@ class Interpreter:
                 return self._buffers.checkpoint(offset, value.shape, value.dtype), True
             case ("number", int(fixed)):
                 return torch.tensor(fixed, dtype=torch.int64, device=self._device), True
+
         name = str(value.where)
         match value.role, value.lifetime:
             case ("weight", _):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans of a bundle brought to life: graphs as functions, weights mapped, buffers, one interpreter a plan."""
+"""Machines that run the plans of a bundle: graphs as functions, mapped weights, buffers, and one interpreter for each plan."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from bespoke.reference.graph_function import GraphFunction
 from bespoke.reference.interpreter import Bindings, Interpreter, Outcome
 from bespoke.reference.threads import threads_for
 from bespoke.reference.weights import Weights
-from bespoke.rules.batches import Batch
+from bespoke.rules.batches import TokenBatch
 
 
 def threads_of(bundle: Bundle) -> int | None:
-    """How many threads to compute its model with; None: as many as torch takes of itself."""
+    """The number of threads to compute the bundle's model with, None for torch's own choice."""
     config = bundle.manifest.model.config
     return threads_for(config.hidden_size * config.intermediate_size)
 
 
 class _Plans:
-    """Interpreters over shared buffers, by sequence length. The plans may be made for another target."""
+    """Interpreters over shared buffers, by sequence length. The plans may be compiled for another target."""
 
     def __init__(self, bundle: Bundle, codes: Mapping[int, PlanCode], device: torch.device | None) -> None:
         self.bundle = bundle
@@ -42,6 +42,7 @@ class _Plans:
         self.adapter_names = frozenset(
             str(value.where) for code in codes.values() for value in code.values if value.role == "adapter"
         )
+
         called = {graph.key for code in codes.values() for graph in code.graphs}
         functions = {
             key: GraphFunction(bundle.read(record.file), record, self.device.type)
@@ -50,6 +51,7 @@ class _Plans:
         }
         weight_files = {record.group: record.file for record in bundle.manifest.weights}
         weights = Weights(lambda group: bundle.mapped(weight_files[group]), self.device)
+
         self.interpreters = {
             length: Interpreter(
                 code, [functions[graph.key] for graph in code.graphs], weights, self.buffers, self.device
@@ -59,7 +61,7 @@ class _Plans:
 
 
 class Machine(_Plans):
-    """Runs sections of one method. State is what `fill` put there and steps have changed since."""
+    """Runs the sections of a method. Its state is what `buffers.fill` set and steps have changed since."""
 
     def __init__(self, bundle: Bundle, method: MethodRecord, *, device: torch.device | None = None) -> None:
         self.method = method
@@ -76,12 +78,16 @@ class Machine(_Plans):
     def replayable(self) -> bool:
         return self.method.replayable
 
-    def train_step(self, batches: Sequence[Batch], *, learning_rate: float, step: int, seed: int) -> Outcome:
-        """One step over its micro-batches; the new state is in `buffers.following` until `buffers.flip`. `step` counts from 1."""
+    def train_step(self, batches: Sequence[TokenBatch], *, learning_rate: float, step: int, seed: int) -> Outcome:
+        """Runs one step over its micro-batches. `step` counts from 1.
+
+        The new state is in `buffers.following` until `buffers.flip` makes it current.
+        """
         scalars = self.scalars(learning_rate, step, sum(batch.tokens_trained for batch in batches))
         if not self.accumulates:
             (batch,) = batches
             return self._run("train_step", batch.sequence_length, Bindings(tensors(batch), scalars, seed, step))
+
         self.buffers.begin_step()
         whole = Outcome()
         for batch in batches:
@@ -94,12 +100,13 @@ class Machine(_Plans):
         return whole
 
     def replay_step(self, recorded: Sequence[float], *, learning_rate: float, step: int, seed: int) -> None:
-        """A step's stores again, from its journal."""
+        """Repeats a step's stores from its journal."""
         bindings = Bindings({}, self.scalars(learning_rate, step, 1), seed, step)
         self.interpreters[self.sequence_lengths[0]].replay(bindings, recorded)
         self.buffers.flip()
 
     def scalars(self, learning_rate: float, step: int, batch_tokens: int) -> dict[str, float]:
+        """The scalars of a step by name."""
         return {
             **self.method.scalars,
             "learning_rate": learning_rate,
@@ -107,8 +114,10 @@ class Machine(_Plans):
             "batch_tokens": float(batch_tokens),
         }
 
-    def evaluate_batch(self, batch: Batch, adapter: Mapping[str, torch.Tensor] | None = None) -> tuple[float, float]:
-        """Sum of losses and count of right guesses over the unmasked tokens, with `adapter` or the current one."""
+    def evaluate_batch(
+        self, batch: TokenBatch, adapter: Mapping[str, torch.Tensor] | None = None
+    ) -> tuple[float, float]:
+        """The sum of losses and the number of correct predictions over the unmasked tokens, with `adapter` or the current one."""
         adapter = self._finished() if adapter is None else adapter
         bindings = Bindings(tensors(batch), {}, adapter=adapter)
         metrics = self._run("evaluate_step", batch.sequence_length, bindings).metrics
@@ -118,26 +127,26 @@ class Machine(_Plans):
         return self.interpreters[length].run(section, bindings)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Adapter and optimizer state as they are now, without a copy."""
+        """The current adapter and optimizer state, without a copy."""
         return {name: value.numpy() for name, value in self.buffers.current.items()}
 
     def adapter(self) -> dict[str, np.ndarray]:
-        """The adapter's part of `state`, or what section `finish` makes of that."""
+        """The adapter: that of `state`, or the one that section `finish` computes from it."""
         finished = self._finished()
         if finished is not None:
             return {name: value.numpy() for name, value in finished.items()}
         return {name: value for name, value in self.state().items() if name in self.adapter_names}
 
     def _finished(self) -> Mapping[str, torch.Tensor] | None:
-        """What the steps so far come to where a method holds its adapter in another form; None where it does not."""
+        """The adapter after the steps so far, if the method keeps it in another form until then. Else None."""
         return self.interpreters[self.sequence_lengths[0]].finished(self.method.scalars)
 
 
 class AnsweringMachine(_Plans):
-    """Runs the plan for answers: a KV cache that tokens go into, by `prefill` and `decode`, until `end_session`."""
+    """Runs the plan for answers. `prefill` and `decode` put tokens into a KV cache, which `end_session` frees."""
 
     def __init__(self, bundle: Bundle, plan: PlanRecord | None = None, *, device: torch.device | None = None) -> None:
-        """`plan`: by default the one for the largest budget."""
+        """Opens the plan for answers, by default the one for the largest budget."""
         record = plan or bundle.manifest.generation
         if record is None:
             raise GenerationError(
@@ -152,8 +161,10 @@ class AnsweringMachine(_Plans):
         self.chunk = record.sequence_length
 
     def prefill(self, tokens: Sequence[int], position: int, adapter: Mapping[str, torch.Tensor]) -> None:
-        """Tokens from `position` on go into the cache in chunks; the last one is padded where the cache has room for it, else it
-        goes token by token."""
+        """Puts tokens into the cache in chunks, from `position` on.
+
+        The last chunk is padded if the cache has room for that. Else its tokens go in one by one.
+        """
         done, context = 0, self.bundle.manifest.context_length
         while done < len(tokens):
             if position + done + self.chunk > context:
@@ -165,7 +176,7 @@ class AnsweringMachine(_Plans):
             done += len(chunk)
 
     def decode(self, token: int, position: int, adapter: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """One token goes into the cache: logits [V, 1] of the next."""
+        """Puts one token into the cache and returns the logits [V, 1] of the next."""
         logits: torch.Tensor = self._run("decode", [token], position, adapter).metrics["logits"]
         return logits
 
@@ -180,11 +191,12 @@ class AnsweringMachine(_Plans):
 
 
 def _codes(bundle: Bundle, records: Sequence[PlanRecord]) -> dict[str, PlanCode]:
-    """By file."""
+    """The plans of these records by file."""
     return {record.file: read_code(bundle.read(record.file), record.file, bundle.manifest.graphs) for record in records}
 
 
-def tensors(batch: Batch) -> dict[str, torch.Tensor]:
+def tensors(batch: TokenBatch) -> dict[str, torch.Tensor]:
+    """The tensors of a batch, by the names that plans have for them."""
     return {f"{ARRAY_PREFIX}{name}": torch.from_numpy(array) for name, array in batch.arrays.items()} | {
         "tokens": torch.from_numpy(batch.tokens),
         "targets": torch.from_numpy(batch.targets),
@@ -193,5 +205,5 @@ def tensors(batch: Batch) -> dict[str, torch.Tensor]:
 
 
 def adapter_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
-    """Arrays of an adapter file as tensors over the same memory."""
+    """The arrays of an adapter file as tensors over the same memory."""
     return {name: as_tensor(array) for name, array in arrays.items()}

@@ -2,17 +2,17 @@
 """Torch's settings while this runtime computes: those that it was tested with, whatever the app has set.
 
 An app that shares its process with this runtime sets torch up for its own models: tf32 products, bfloat16 as default type, a
-default device, autocast. All of that reaches every product that is computed in the process, and the golden vectors allow none of
-it. So each call that computes sets torch as a new process has it, with products in full fp32, and puts the app's settings back.
+default device, autocast. These settings affect every product in the process, and the golden vectors allow none of them. So each
+call that computes gives torch the settings of a new process, with products in full fp32. Then it restores the app's settings.
 
-Some settings are the calling thread's, others the whole process's. Of the latter the first of several calls keeps the app's values
-and the last one restores them: calls in several threads would otherwise restore what another one had set. Meanwhile other threads
-of the app compute with ours.
+Some settings belong to the calling thread, others to the whole process. If several threads compute, the first call saves the
+process's settings and the last one restores them. Otherwise a call could restore what another call had set. Meanwhile other
+threads of the app compute with our settings.
 
-fp32 precision is stored twice: by the functions before torch 2.9 (`set_float32_matmul_precision`, `allow_tf32`), and by backend and
-operator since (`fp32_precision`), where "none" means that of the backend, and for a backend the general one. The old functions
-raise where the two differ. Torch is pinned below its next minor version, and its own table of the new settings is used
-here: the public attribute of mkldnn sets the general value instead of its own.
+torch stores fp32 precision twice. The functions before torch 2.9 are `set_float32_matmul_precision` and `allow_tf32`. Since
+then there is `fp32_precision` for each backend and operator, where "none" means the backend's value, and for a backend the
+general value. The old functions raise if the two differ. Torch is pinned below its next minor version, and this module uses
+torch's own table of the new settings, because the public attribute of mkldnn sets the general value instead of its own.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ _get_precision, _set_precision = torch._C._get_fp32_precision_getter, torch._C._
 
 
 class _Switch(NamedTuple):
+    """A setting: how it is read and written, and its value while this runtime computes."""
+
     get: Callable[[], Any]
     put: Callable[[Any], None]
     ours: Any
@@ -48,7 +50,7 @@ def _pair(put: Callable[..., None]) -> Callable[[Any], None]:
     return lambda value: put(*value)
 
 
-# Process-wide, apart from the precision of fp32.
+# The settings of the process, without the precision of fp32.
 _SWITCHES = (
     _Switch(torch.get_default_dtype, torch.set_default_dtype, torch.float32),
     _Switch(
@@ -75,7 +77,7 @@ _SWITCHES = (
 
 @contextmanager
 def computing(threads: int | None) -> Iterator[None]:
-    """Computes with the settings of this module and so many threads; None: as many as torch has."""
+    """Computes with the settings of this module and `threads` threads within the context. None leaves torch's number."""
     with _process.ours(), ExitStack() as of_thread:
         _set_thread(of_thread)
         with limited(threads):
@@ -83,7 +85,7 @@ def computing(threads: int | None) -> Iterator[None]:
 
 
 def each_computed(pieces: Iterator[Piece], threads: int | None) -> Iterator[Piece]:
-    """`pieces`, each of them made within `computing`; between two of them the caller has its own settings."""
+    """Yields `pieces`, each computed within `computing`. Between two pieces the caller has its own settings."""
     while True:
         try:
             with computing(threads):
@@ -93,13 +95,15 @@ def each_computed(pieces: Iterator[Piece], threads: int | None) -> Iterator[Piec
         yield piece
 
 
-# ---- of the calling thread ---------------------------------------------------------------------------------------------
+# ---- settings of the calling thread ------------------------------------------------------------------------------------
 
 
 def _set_thread(stack: ExitStack) -> None:
-    if torch.is_inference_mode_enabled():  # what is made in it and kept could not be written to by a later call
+    if torch.is_inference_mode_enabled():  # a later call could not write to tensors that were created in it
         stack.enter_context(torch.inference_mode(False))
-    stack.enter_context(torch.enable_grad())  # build differentiates; what only computes turns it off itself
+    stack.enter_context(
+        torch.enable_grad()
+    )  # a build differentiates; code that does not need gradients turns it off itself
     for device in ("cpu", "cuda"):
         if torch.is_autocast_enabled(device):
             stack.enter_context(torch.autocast(device, enabled=False))
@@ -109,18 +113,20 @@ def _set_thread(stack: ExitStack) -> None:
         stack.callback(torch.set_flush_denormal, True)
 
 
-# ---- of the process ----------------------------------------------------------------------------------------------------
+# ---- settings of the process -------------------------------------------------------------------------------------------
 
 
 class _Kept(NamedTuple):
-    """What the app has set."""
+    """The app's settings."""
 
     switches: list[Any]
     precisions: dict[tuple[str, str], str]
-    matmul: str  # by the old function
+    matmul: str  # from the old function
 
 
 class _Process:
+    """The settings of the process, which concurrent calls share."""
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._calls = 0
@@ -145,16 +151,18 @@ def _keep_and_set() -> _Kept:
     switches = [switch.get() for switch in _SWITCHES]
     for switch in _SWITCHES:
         switch.put(switch.ours)
+
     precisions = {}
     for place in (_GENERAL, *_BACKENDS):
         precisions[place] = _get_precision(*place)
-        _set_precision(*place, "none")  # so that those that inherit it say what they have themselves
+        _set_precision(*place, "none")  # so that places that inherit it report their own value
     own = {place: _get_precision(*place) for place in (*_MATMUL, *_OTHERS)}
     _set_precision(*_GENERAL, "ieee")
-    # A convolution that nobody has set says tf32 until the general one is set, and cannot be put back to that once it was set.
+    # An unset convolution reports tf32 until the general value is set. Once set itself, it cannot be restored to unset.
     precisions |= {place: own[place] for place in own if place in _MATMUL or _get_precision(*place) != "ieee"}
     for place in precisions.keys() & own.keys():
         _set_precision(*place, "ieee")
+
     matmul = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     return _Kept(switches, precisions, matmul)
@@ -163,7 +171,7 @@ def _keep_and_set() -> _Kept:
 def _restore(kept: _Kept) -> None:
     torch.set_float32_matmul_precision(kept.matmul)
     for place, precision in kept.precisions.items():
-        _set_precision(*place, precision)  # last: the old function changes two of these
+        _set_precision(*place, precision)  # after the old function, which changes two of these
     for switch, value in zip(_SWITCHES, kept.switches, strict=True):
         switch.put(value)
 

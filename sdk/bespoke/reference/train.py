@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What training computes, as a function: the same arguments give the same losses and the same tensors, to the bit.
+"""Training as a function: the same arguments give the same losses and the same tensors, to the bit.
 
 A step, from the outside in:
 
-1. `BatchCursor` (rules/batches.py) takes the next rows: which ones follows from the seed and the number of the step alone.
-2. `learning_rate_at` (rules/schedule.py) says the rate of the step.
-3. `Machine.train_step` runs the method's plan: `train_step`, or `micro_step` for each micro-batch and then `apply_step`. Noise that
-   the plan asks for is keyed by seed and step (rules/noise.py). What the plan stores lies apart from what it reads.
-4. Where loss and recorded values are finite, what was stored takes the place of what was read. Else the step is rejected: adapter
-   and optimizer state stay, and only the cursor moves. Three rejected steps in a row end the run.
+1. `BatchCursor` (rules/batches.py) takes the next rows. The seed and the number of the step alone decide which.
+2. `learning_rate_at` (rules/schedule.py) gives the learning rate of the step.
+3. `Machine.train_step` runs the method's plan: `train_step`, or `micro_step` for each micro-batch and then `apply_step`. Noise in
+   the plan is keyed by seed and step (rules/noise.py). The plan stores to another place than it reads from.
+4. If the loss and the recorded values are finite, the stored state becomes current. Else the step is rejected: adapter and
+   optimizer state stay, and only the cursor moves. Three rejected steps in a row end the run.
 
-There are no files, locks, clocks or limits of memory in it: those are the device core's (bindings/native/src/train), whose numbers
-are held against these.
+There are no files, locks, clocks or memory limits here. Those are in the device core (bindings/native/src/train), whose numbers are
+checked against these.
 """
 
 from __future__ import annotations
@@ -36,27 +36,29 @@ DIVERGED_AFTER = 3  # steps in a row whose loss is NaN or infinite
 
 Arrays = Mapping[str, np.ndarray]
 Journal = Sequence[tuple[int, Sequence[float]]]
-"""Number of a step, from 1, and what it recorded."""
+"""For each kept step its number, from 1, and its recorded values."""
 
 
 @dataclass(frozen=True)
 class RunState:
-    """All that a step changes. From the state after any step, the rest of a run is what it would have been without a break."""
+    """Everything that a step changes. A run that continues from the state after any step is equal to one without a break."""
 
     adapter: Arrays
-    optimizer: Arrays = field(default_factory=dict)  # what is not there is zero
+    optimizer: Arrays = field(default_factory=dict)  # missing tensors are zero
     cursor: CursorState = field(default_factory=CursorState)
     rejected_in_a_row: int = 0
 
 
 @dataclass(frozen=True)
 class Trained:
+    """The result of `train`."""
+
     state: RunState
-    losses: tuple[float, ...]  # of every step, also of those rejected
+    losses: tuple[float, ...]  # of every step, including rejected ones
     rejected: tuple[int, ...]  # numbers of the rejected steps, from 1
-    tokens: int  # that were trained on
-    journal: Journal  # of the steps that were kept
-    adapter: Arrays  # what they come to: that of the state, or what section `finish` makes of it
+    tokens: int  # trained tokens
+    journal: Journal
+    adapter: Arrays  # that of the state, or the one that section `finish` computes from it
 
     @property
     def diverged(self) -> bool:
@@ -74,12 +76,17 @@ def train(
     settings: Training | None = None,
     steps: int | None = None,
 ) -> Trained:
-    """At most `steps` steps of a run that has `settings.steps` of them, by default all that are left.
+    """Trains for at most `steps` steps of a run.
 
-    method:       by default the first of the bundle
-    start:        by default the bundle's adapter and the beginning of a run
-    user_rows:    rows of the examples to train on; `general_rows`: those of the bundle's own data (`bundle_rows`)
-    settings:     by default the method's; what is compiled (batch size, lengths, accumulation or not) must stay
+    Args:
+        bundle: the bundle to train.
+        method: the method, by default the bundle's first.
+        start: the state to continue from, by default the bundle's initial adapter at the beginning of a run.
+        user_rows: rows of the examples to train on.
+        general_rows: rows of the bundle's own data (`bundle_rows`).
+        seed: decides the rows of each step and the noise.
+        settings: by default the method's. Batch size, lengths and whether it accumulates are compiled and must stay.
+        steps: by default all that are left of the run's `settings.steps`.
     """
     with computing(threads_of(bundle)):
         return _train(bundle, method, start, user_rows, general_rows, seed, settings, steps)
@@ -106,6 +113,7 @@ def _train(
         general_share=settings.general_share,
         vocab_size=bundle.manifest.model.config.vocab_size,
     )
+
     start = start or RunState(bundle.initial_adapter())
     machine.buffers.fill({**start.adapter, **start.optimizer})
     position, in_a_row = start.cursor, start.rejected_in_a_row
@@ -113,10 +121,12 @@ def _train(
     rejected: list[int] = []
     journal: list[tuple[int, Sequence[float]]] = []
     tokens = 0
+
     left = settings.steps - position.step
     for _ in range(left if steps is None else min(steps, left)):
         if in_a_row >= DIVERGED_AFTER:
             break
+
         batches, position = cursor.step(position)
         outcome = machine.train_step(
             batches, learning_rate=_rate(settings, position.step), step=position.step, seed=seed
@@ -130,6 +140,7 @@ def _train(
             in_a_row += 1
         losses.append(float(outcome.metrics.get("loss", math.nan)))
         tokens += sum(batch.tokens_trained for batch in batches)
+
     adapter = _copied(machine.adapter())
     return Trained(_state(machine, position, in_a_row), tuple(losses), tuple(rejected), tokens, journal, adapter)
 
@@ -137,7 +148,7 @@ def _train(
 def replay(
     bundle: Bundle, method: str, adapter: Arrays, journal: Journal, *, seed: int, settings: Training | None = None
 ) -> dict[str, np.ndarray]:
-    """The adapter that the steps of a journal make of this one; for methods whose plans are replayable."""
+    """Repeats the steps of a journal from `adapter` and returns the resulting adapter. The method's plans must be replayable."""
     with computing(threads_of(bundle)):
         machine, settings = _machine(bundle, method, settings)
         machine.buffers.fill(adapter)
@@ -147,7 +158,7 @@ def replay(
 
 
 def bundle_rows(bundle: Bundle, split: str) -> list[Row]:
-    """Rows of the bundle's own data, "train" or "valid": row i is tokens[offsets[i]:offsets[i + 1]]."""
+    """The rows of the bundle's own data, "train" or "valid". Row i is tokens[offsets[i]:offsets[i + 1]]."""
     name = {"train": bundle.manifest.data.train, "valid": bundle.manifest.data.valid}[split]
     if name is None:
         return []
@@ -182,5 +193,5 @@ def _state(machine: Machine, cursor: CursorState, rejected_in_a_row: int) -> Run
 
 
 def _copied(tensors: Arrays) -> dict[str, np.ndarray]:
-    """The machine's buffers go with it."""
+    """Copies of tensors, which outlive the machine's buffers."""
     return {name: value.copy() for name, value in tensors.items()}

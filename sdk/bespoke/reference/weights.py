@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frozen weights, mapped group by group: clean file pages that the system may take back at any time."""
+"""Frozen weights, mapped group by group. They are clean file pages that the system may reclaim at any time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from bespoke.reference.buffers import as_tensor
 
 
 class Weights:
-    """Tensors of the groups within reach, of which `map_group` maps one. On a device other than the CPU, `load` copies a group
-    there and `free` drops it."""
+    """The tensors of the loaded groups. `map_group` maps a group. On other devices, `load` copies it and `free` drops it."""
 
     def __init__(self, map_group: Callable[[str], Mapping[str, np.ndarray]], device: torch.device) -> None:
         self._map_group = map_group
@@ -32,7 +31,7 @@ class Weights:
         self._on_device.pop(group, None)
 
     def tensor(self, name: str) -> torch.Tensor | None:
-        """None where the group has none of that name."""
+        """The tensor with this name, None if its group has none."""
         group = name.split(".", 1)[0]
-        reach = self._mapped if self._device.type == "cpu" else self._on_device
-        return reach[group].get(name)
+        loaded = self._mapped if self._device.type == "cpu" else self._on_device
+        return loaded[group].get(name)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every runtime computes alike, in every language: noise, batches, schedule, sampling, which rows are judged, the report."""
+"""Rules that every runtime shares, in every language: noise, batches, schedule, sampling, the rows to judge, the report."""

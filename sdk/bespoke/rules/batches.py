@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rows each step trains on, decided by (seed, cursor) alone: a resumed run sees an undisturbed one's batches.
+"""The choice of the rows for each step. It follows from (seed, cursor) alone, so a resumed run gets the same batches.
 
-The rules, the same in every language; all draws are Philox words (`noise.philox`) under key `seed`:
+The rules are the same in every language. All draws are Philox words (`noise.philox`) under key `seed`:
 
-- Step s (from 0) has micro-batches j = 0 .. accumulation - 1, each wholly from the user's rows or wholly from the
-  bundle's general ones: general if word 0 of counter (j, 0, SOURCE, s) < floor(general_share * 2^32). A source
+- Step s (from 0) has micro-batches j = 0 .. accumulation - 1. Each is wholly from the user's rows or wholly from the
+  bundle's general rows: general if word 0 of counter (j, 0, SOURCE, s) < floor(general_share * 2^32). A source
   without rows is never drawn.
 - Place p of a source with n rows is row order[p mod n] of epoch e = p div n, where order sorts the rows by
   (word 0, word 1) of counter (row, 0, USER_ORDER or GENERAL_ORDER, e), ties by row number.
-- A micro-batch takes the next min(batch_size, n) places; missing rows are padding rows (mask 0), never repeats.
-- A row of n tokens gives n - 1 positions. T is the smallest sequence length that holds the longest row of the
-  micro-batch; shorter rows are padded on the right with token 0, mask 0.
+- A micro-batch takes the next min(batch_size, n) places. Missing rows are padding rows (mask 0), never repeats.
+- A row of n tokens has n - 1 positions. T is the smallest sequence length that holds the longest row of the
+  micro-batch. Shorter rows are padded on the right with token 0, mask 0.
 
 B = rows of a batch, T = positions of a row.
 """
@@ -28,13 +28,13 @@ from bespoke.config import Settings
 from bespoke.errors import ConfigError, DataError
 from bespoke.rules.noise import PIECE, Stream, philox
 
-__all__ = ["Batch", "BatchCursor", "CursorState", "Row", "RowLike", "Source", "check_rows", "evaluation_batches"]
+__all__ = ["BatchCursor", "CursorState", "Row", "RowLike", "Source", "TokenBatch", "check_rows", "evaluation_batches"]
 
 Source = Literal["user", "general"]
 
 
 class RowLike(Protocol):
-    """What a row must have; `Row` and the rows of `bespoke.data` do."""
+    """The attributes that a row must have. `Row` and the rows of `bespoke.data` have them."""
 
     @property
     def tokens(self) -> np.ndarray: ...
@@ -44,26 +44,28 @@ class RowLike(Protocol):
 
 
 class Row(NamedTuple):
-    """tokens int32 [n]; mask uint8 [n], 1 where a token is trained on (mask[0] has no effect: nothing predicts it)."""
+    """A row: tokens int32 [n], mask uint8 [n]. The mask is 1 for a trained token; mask[0] has no effect, nothing predicts it."""
 
     tokens: np.ndarray
     mask: np.ndarray
 
 
 class CursorState(Settings):
-    """Where a run stands: steps taken, and rows taken from each source."""
+    """The position of a run: the steps taken, and the rows taken from each source."""
 
     step: int = Field(default=0, ge=0, lt=2**32)
-    user_position: int = Field(default=0, ge=0, lt=2**62)  # so that a step's rows can be added to it
+    user_position: int = Field(default=0, ge=0, lt=2**62)  # leaves room to add a step's rows in 64 bits
     general_position: int = Field(default=0, ge=0, lt=2**62)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Batch:
-    """tokens, targets int64 [B, T]; mask float32 [B, T], 1 where the target counts, 0 elsewhere.
+class TokenBatch:
+    """Rows padded to one length, as a plan reads them.
 
-    `rows` are the numbers of the rows within their source, in the order of the batch; padding rows have none. `arrays` are those
-    that a method asks for by name, int64 or float32 [B, T]; no row of an example or of a bundle has any yet.
+    tokens, targets: int64 [B, T]
+    mask:            float32 [B, T], 1 where the target counts, 0 elsewhere
+    rows:            the numbers of the rows within their source, in the order of the batch; padding rows have none
+    arrays:          int64 or float32 [B, T], which a method asks for by name; rows of examples and bundles have none yet
     """
 
     tokens: np.ndarray
@@ -77,7 +79,7 @@ class Batch:
 
 
 class BatchCursor:
-    """Hands out the micro-batches of one step after another. Holds no position of its own: that is `CursorState`."""
+    """Returns the micro-batches of each step. Its position is a `CursorState` that the caller holds."""
 
     def __init__(
         self,
@@ -91,9 +93,9 @@ class BatchCursor:
         general_share: float,
         vocab_size: int | None = None,
     ) -> None:
-        """Rows are read when their batch is made, so a sequence may be a database or a mapped file.
+        """Rows are read when their batch is built, so a sequence may be a database or a mapped file.
 
-        Raises DataError where neither source has a row, ConfigError for settings that make no batch.
+        Raises DataError if neither source has a row, and ConfigError for invalid settings.
         """
         if not len(user) and not len(general):
             raise DataError(
@@ -102,20 +104,22 @@ class BatchCursor:
                 expected="at least one row",
                 next_step="Add an example, or build the bundle with data",
             )
+
         self._lengths = _checked_lengths(sequence_lengths)
-        for name, value, fine in (
+        for name, value, is_valid in (
             ("batch_size", batch_size, batch_size >= 1),
             ("accumulation", accumulation, accumulation >= 1),
             ("general_share", general_share, 0 <= general_share <= 1),
             ("seed", seed, 0 <= seed < 1 << 64),
         ):
-            if not fine:
+            if not is_valid:
                 raise ConfigError(
                     f"training.{name}",
                     got=str(value),
                     expected={"general_share": "a share from 0 to 1", "seed": "0 to 2^64 - 1"}.get(name, "1 or more"),
                     next_step=f"Change {name}",
                 )
+
         self._rows: dict[Source, Sequence[RowLike]] = {"user": user, "general": general}
         self._seed = seed
         self._batch_size = batch_size
@@ -124,8 +128,8 @@ class BatchCursor:
         self._general_below = int(general_share * 2.0**32)
         self._orders: dict[tuple[Source, int], np.ndarray] = {}
 
-    def step(self, state: CursorState) -> tuple[list[Batch], CursorState]:
-        """All micro-batches of the step that `state` stands before, and the state after it.
+    def step(self, state: CursorState) -> tuple[list[TokenBatch], CursorState]:
+        """All micro-batches of the step that comes after `state`, and the state after that step.
 
         Raises DataError for a row that is too long or has nothing to train on.
         """
@@ -144,6 +148,7 @@ class BatchCursor:
         )
 
     def _sources(self, step: int) -> list[Source]:
+        """The source of each micro-batch of a step."""
         for only, other in (("user", "general"), ("general", "user")):
             if not len(self._rows[other]):  # type: ignore[index]
                 return [only] * self._accumulation  # type: ignore[list-item]
@@ -155,7 +160,7 @@ class BatchCursor:
         epoch, index = divmod(place, count)
         order = self._orders.get((source, epoch))
         if order is None:
-            # One epoch a source is kept; a batch that crosses into the next one drops the old.
+            # One epoch for each source is kept. A batch that crosses into the next epoch drops the old one.
             self._orders = {key: kept for key, kept in self._orders.items() if key[0] != source}
             order = self._orders[source, epoch] = _epoch_order(count, source, epoch, self._seed)
         return int(order[index])
@@ -168,8 +173,8 @@ def evaluation_batches(
     *,
     source: Source = "user",
     vocab_size: int | None = None,
-) -> Iterator[Batch]:
-    """Every row exactly once: shortest sequence length first, within a length in the order given.
+) -> Iterator[TokenBatch]:
+    """Yields every row exactly once: shortest sequence length first, and within a length in the order given.
 
     The last batch of a length is filled with padding rows. Raises DataError as `BatchCursor.step` does.
     """
@@ -184,16 +189,17 @@ def evaluation_batches(
 
 
 def check_rows(rows: Sequence[RowLike], sequence_lengths: Sequence[int], *, source: Source = "user") -> None:
-    """Raises DataError for the first row that no batch could take; `BatchCursor` finds it only when it gets there."""
+    """Raises DataError for the first row that fits no batch. `BatchCursor` would notice it only when it gets there."""
     lengths = _checked_lengths(sequence_lengths)
     for number in range(len(rows)):
         _check_row(rows[number], lengths, number, source)
 
 
 def _epoch_order(count: int, source: Source, epoch: int, seed: int) -> np.ndarray:
+    """The order of a source's rows in an epoch."""
     stream = Stream.USER_ORDER if source == "user" else Stream.GENERAL_ORDER
     keys = np.empty(count, np.uint64)
-    for start in range(0, count, PIECE):  # in pieces: Philox needs 50 bytes a row meanwhile
+    for start in range(0, count, PIECE):  # in pieces, because Philox needs 50 bytes of memory a row
         words = philox(start, min(PIECE, count - start), (0, stream, epoch), seed)
         keys[start : start + PIECE] = words[0].astype(np.uint64) << np.uint64(32) | words[1]
     return np.argsort(keys, kind="stable").astype(np.uint32)
@@ -206,7 +212,7 @@ def _batch(
     lengths: Sequence[int],
     source: Source,
     vocab_size: int | None,
-) -> Batch:
+) -> TokenBatch:
     length = max(
         _check_row(row, lengths, number, source, vocab_size) for row, number in zip(rows, numbers, strict=True)
     )
@@ -218,11 +224,11 @@ def _batch(
         tokens[place, :positions] = row.tokens[:-1]
         targets[place, :positions] = row.tokens[1:]
         mask[place, :positions] = row.mask[1:] != 0
-    return Batch(tokens, targets, mask, length, int(np.count_nonzero(mask)), source, numbers)
+    return TokenBatch(tokens, targets, mask, length, int(np.count_nonzero(mask)), source, numbers)
 
 
 def _check_row(row: RowLike, lengths: Sequence[int], number: int, source: Source, vocab_size: int | None = None) -> int:
-    """The sequence length that the row needs."""
+    """The sequence length that the row needs. DataError for a row that cannot be trained on."""
     if len(row.tokens) != len(row.mask):
         raise DataError(
             f"row {number} of the {source} data",

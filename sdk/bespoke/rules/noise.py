@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Noise that is regenerated instead of stored: Philox4x32-10 by counter, the same values in every language.
+"""Noise that is regenerated instead of stored: Philox4x32-10 with counters, the same values in every language.
 
 Paper: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). One round takes counter
 (c0, c1, c2, c3) and key (k0, k1) to
@@ -9,17 +9,19 @@ Paper: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3"
 Element i of a tensor (row-major over its PEFT shape: lora_A [rank, in], lora_B [out, rank]) comes from
 
     key     = (seed mod 2^32, seed div 2^32)
-    counter = (i div 4, block << 16 | tensor, query, step)   ->   words w0, w1, w2, w3; element i is made from i mod 4
+    counter = (i div 4, block << 16 | tensor, query, step)   ->   words w0, w1, w2, w3
 
-- rademacher: the lowest bit of word i mod 4; 1 gives +1, 0 gives -1.
+and uses word or normal number i mod 4:
+
+- rademacher: the lowest bit of the word; 1 gives +1, 0 gives -1.
 - normal (Box-Muller, all in float64, rounded to float32 once): u_j = (w_j + 0.5) / 2^32, which float64 holds exactly;
   r = sqrt(-2 ln u_0), a = TWO_PI * u_1 with TWO_PI the float64 nearest to 2 pi and the product rounded to float64;
-  normal 0 = r cos a, normal 1 = r sin a; words 2 and 3 give normals 2 and 3 likewise. Libraries differ by an ulp of
+  normal 0 = r cos a, normal 1 = r sin a. Words 2 and 3 give normals 2 and 3 likewise. Libraries differ by an ulp of
   float64 in ln, sin and cos, hence by at most one ulp of float32 in the result. On one machine with one set of
-  libraries the bits do not depend on how the tensor is cut.
+  libraries, the bits do not depend on how the tensor is cut.
 
-Queries stay below 2^31: the upper half of that counter word belongs to `Stream`, so that the order of the data and
-the sampling of tokens never share words with the noise of a run that has the same seed.
+Queries stay below 2^31. The upper half of that counter word belongs to `Stream`, so the order of the data and the
+sampling of tokens never use the same words as the noise of a run with the same seed.
 """
 
 from __future__ import annotations
@@ -42,12 +44,12 @@ KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
 WORD = 0xFFFFFFFF
 TWO_PI = 6.283185307179586
-# Counters per piece: 7 temporaries of 64 KiB at most, so a tensor of any size costs half a megabyte and stays in L2.
+# Counters per piece. The 7 temporaries have at most 64 KiB each, so a tensor of any size needs half a megabyte and stays in L2.
 PIECE = 8192
 
 
 class Stream(enum.IntEnum):
-    """Values of counter word 2 for draws that are not noise."""
+    """The values of counter word 2 for draws that are not noise."""
 
     SOURCE = 1 << 31
     USER_ORDER = (1 << 31) + 1
@@ -70,10 +72,10 @@ def noise(
     distribution: Distribution = "normal",
     out: np.ndarray | None = None,
 ) -> np.ndarray:
-    """z, float32 of `shape`; the same arguments always give the same z.
+    """z, float32 of `shape`. The same arguments always give the same z.
 
-    seed: [0, 2^64). step: [0, 2^32). query: [0, 2^31). block, tensor: [0, 2^16). `out`: C-contiguous float32 of
-    `shape`, filled and returned. In addition to the result it uses about half a megabyte, for any shape.
+    seed: [0, 2^64). step: [0, 2^32). query: [0, 2^31). block, tensor: [0, 2^16). `out`, C-contiguous float32 of
+    `shape`, is filled and returned. Besides the result the call uses about half a megabyte, for any shape.
     Raises PlanError for a number out of its range, an unknown distribution or an `out` that does not fit.
     """
     shape = tuple(int(size) for size in shape)
@@ -100,7 +102,8 @@ def noise(
             expected=f"writable C-contiguous float32 {list(shape)}",
             next_step="Pass such an array, or none",
         )
-    flat = out.reshape(-1)  # a view: out is contiguous
+
+    flat = out.reshape(-1)  # a view, since out is contiguous
     fill = _fill_normal if distribution == "normal" else _fill_rademacher
     for start in range(0, size, 4 * PIECE):
         piece = flat[start : start + 4 * PIECE]
@@ -109,15 +112,16 @@ def noise(
 
 
 def philox(first: int, count: int, counter: tuple[int, int, int], seed: int) -> np.ndarray:
-    """uint32 [4, count]: words 0 to 3 of the counters (first + j, *counter), j = 0 .. count - 1, under key `seed`.
+    """Words 0 to 3 of the counters (first + j, *counter), j = 0 .. count - 1, under key `seed`: uint32 [4, count].
 
-    Word w of counter j stands at [w, j]. first + count <= 2^32; the counter's numbers are 32 bits, the seed 64.
+    Word w of counter j is at [w, j]. first + count <= 2^32. The counter's numbers have 32 bits, the seed has 64.
     """
     c0 = np.arange(first, first + count, dtype=np.uint64)
     c1, c2, c3 = (np.full(count, word, np.uint64) for word in counter)
     product0, product1 = np.empty(count, np.uint64), np.empty(count, np.uint64)
     low, half = np.uint64(WORD), np.uint64(32)
     key0, key1 = seed & WORD, seed >> 32
+
     for _ in range(ROUNDS):
         np.multiply(c0, MULTIPLIERS[0], out=product0)
         np.multiply(c2, MULTIPLIERS[1], out=product1)
@@ -131,6 +135,7 @@ def philox(first: int, count: int, counter: tuple[int, int, int], seed: int) -> 
         np.bitwise_and(product1, low, out=c1)
         np.bitwise_and(product0, low, out=c3)
         key0, key1 = (key0 + KEY_STEPS[0]) & WORD, (key1 + KEY_STEPS[1]) & WORD
+
     words = np.empty((4, count), np.uint32)
     for row, value in zip(words, (c0, c1, c2, c3), strict=True):
         row[:] = value

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the user's model says of what it keeps (examples, runs, versions) and of its answers. Every language has these records, in
-JSON where they pass through the C API."""
+"""Records of a user's model: examples, runs, versions and answers. Every language has them; through the C API they pass as JSON."""
 
 from __future__ import annotations
 
@@ -14,13 +13,14 @@ AnswerEnd = Literal["stop_token", "stop_text", "max_tokens", "context_full"]
 
 @dataclass(frozen=True)
 class AddedExample:
-    """`created` is False where the same id with the same content was there already.
+    """An added example.
 
-    `truncated_tokens`: how many tokens are in none of its rows, which are at most as long as the bundle's longest sequence, or only
-    as context where they were to be trained on; `truncated_trained_tokens`: how many of them were to be trained on, so that not
-    even what is learned is whole.
-    `unused_keys`: how often the example has a key that says nothing here; one of its messages is named `messages.name`. Of more
-    than 32 different ones, the others are counted together as "...".
+    created:                  False if the state already had an example with this id and content
+    truncated_tokens:         tokens that did not fit: rows are at most as long as the bundle's longest sequence. It also counts
+                              tokens that were to be trained on and are only context.
+    truncated_trained_tokens: those of them that were to be trained on, so the example is not learned whole
+    unused_keys:              keys that have no effect, with their counts. A key of a message is named `messages.name`. If there
+                              are more than 32 different ones, the rest is counted together as "...".
     """
 
     id: str
@@ -33,7 +33,7 @@ class AddedExample:
 
 @dataclass(frozen=True)
 class ExampleInfo:
-    """An example as stored. `rows` counts its token rows (windows), `tokens` and `trained_tokens` sum over them."""
+    """A stored example. `rows` counts its rows of tokens (windows). `tokens` and `trained_tokens` are sums over them."""
 
     id: str
     split: Split
@@ -46,7 +46,12 @@ class ExampleInfo:
 
 @dataclass(frozen=True)
 class Forgotten:
-    """`example`: it was there. `accepted_deleted`: adapters that had seen it. `run_stopped`: an unfinished run had."""
+    """What forgetting an example did.
+
+    example:          whether the state had the example
+    accepted_deleted: deleted versions, whose runs had seen it
+    run_stopped:      whether an unfinished run had seen it and was stopped
+    """
 
     example: bool
     accepted_deleted: int
@@ -55,7 +60,7 @@ class Forgotten:
 
 @dataclass(frozen=True)
 class Run:
-    """A training run. `step` and `cursor` are those of the last commit, by slot or by journal."""
+    """A training run. `step` and `cursor` are those of the last commit, in a slot or in the journal."""
 
     id: int
     method: str
@@ -73,10 +78,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Version:
-    """An accepted adapter. `run_id` is None and `source` set where it was imported.
+    """An accepted adapter. An imported one has a `source` and no `run_id`.
 
-    `other_text`: it was trained with another chat template or tokenizer than the bundle has now, so it does not answer. The next
-    run starts from it and is judged against what answers.
+    `other_text` says that it was trained with another chat template or tokenizer than the bundle has now, so it does not answer.
+    The next run starts from it and is compared with the adapter that answers.
     """
 
     id: int
@@ -90,11 +95,12 @@ class Version:
 
 @dataclass(frozen=True)
 class PlannedTraining:
-    """What training takes with a method by its plans for one budget.
+    """The memory that training with a method takes, by its plans for one budget.
 
-    memory_bytes: the budget that they were made for; None: the bundle was built without one
-    peak_bytes:   of their estimates: anonymous memory over the idle process
-    replayable:   a step follows from a few numbers, as with methods that run forward passes only, which take the least memory
+    memory_bytes: the budget that the plans were compiled for; None if the bundle was built without one
+    peak_bytes:   the largest estimate of the plans: anonymous memory on top of the idle process
+    replayable:   whether a step follows from a few numbers. That holds for methods with forward passes only, which take the least
+                  memory.
     """
 
     method: str
@@ -105,13 +111,13 @@ class PlannedTraining:
 
 @dataclass(frozen=True)
 class AnswerPiece:
-    """What an answer grew by: a token, and the text that it completes.
+    """A piece of an answer: a token and the text that it completes.
 
-    text:    whole characters, or nothing; what may be the beginning of a stop text comes with a later piece
-    token:   None where one was chosen that ends answers
-    tokens:  of the answer so far
-    stopped_because: of the last piece: the model ended its turn ("stop_token"), a stop text stands behind the text, the answer has
-             as many tokens as were asked for, or the context has no room for another
+    text:            whole characters, or nothing. Text that may begin a stop text comes with a later piece.
+    token:           None if the chosen token ends answers
+    tokens:          tokens of the answer so far
+    stopped_because: set in the last piece. The model ended its turn ("stop_token"), a stop text follows ("stop_text"), the answer
+                     has the requested number of tokens ("max_tokens"), or the context is full ("context_full").
     """
 
     text: str
@@ -122,7 +128,7 @@ class AnswerPiece:
 
 @dataclass(frozen=True)
 class Score:
-    """How likely an answer to a prompt is: the natural logarithm of its probability, over its tokens and what ends it."""
+    """The natural logarithm of an answer's probability after a prompt. It includes the end of the answer."""
 
     log_probability: float
     tokens: int
@@ -130,7 +136,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Classification:
-    """The likeliest of some labels, and the natural logarithm of its probability as the whole answer."""
+    """The most likely label, and the natural logarithm of its probability as the whole answer."""
 
     label: str
     log_probability: float

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What training and evaluation report, in which units, and as a table for people."""
+"""Reports of training and evaluation: their fields with units, and tables for people."""
 
 from __future__ import annotations
 
@@ -14,29 +14,28 @@ Factors = Literal["both", "B"]
 StoppedBecause = Literal[
     "finished", "steps_done", "stop_requested", "example_forgotten", "diverged", "deadline", "no_better"
 ]
-JudgedOn = Literal[
-    "validation", "train"
-]  # which of the user's examples: those held out, or those trained on where none are
-# Why a run was not accepted; "luck": its gain may be no more; "too_small": it is more than luck, and too little to be of use;
-# "withdrawn": an example was forgotten meanwhile, or rolled back.
+# The user's examples that the gate judges: held-out ones, or trained ones if none are held out.
+JudgedOn = Literal["validation", "train"]
+# Why a run was not accepted. "luck": its gain may be chance. "too_small": the gain is not chance, but too small to be useful.
+# "withdrawn": an example was forgotten meanwhile, or the adapter was rolled back.
 RefusedBecause = Literal[
     "diverged", "nothing_to_judge_by", "no_better", "luck", "too_small", "general_worse", "withdrawn"
 ]
-Phase = Literal["open", "judge", "step", "commit", "decode"]  # of a call, told as it begins; of a step: as it ends
-Stage = Literal["forward", "head", "backward", "update"]  # of a step's calls
+Phase = Literal["open", "judge", "step", "commit", "decode"]  # reported when a phase begins; "step": when a step ends
+Stage = Literal["forward", "head", "backward", "update"]  # the calls of a step by their purpose
 STAGES: tuple[str, ...] = get_args(Stage)
-_UNFINISHED = ("steps_done", "stop_requested", "deadline")  # the run goes on with the next call
+_UNFINISHED = ("steps_done", "stop_requested", "deadline")  # the next call continues the run
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a call of `train` is, told as it goes on."""
+    """The progress of a call of `train`."""
 
     phase: Phase
-    step: int  # of the run: done
-    steps: int  # planned; 0 where there is none yet
-    loss: float | None  # nats a token, of the step that has ended; else None
-    footprint_bytes: int  # of the process that computes, as the system judges it
+    step: int  # steps of the run that are done
+    steps: int  # planned steps of the run; 0 before there is a run
+    loss: float | None  # nats a token, of the step that has just ended; None in other phases
+    footprint_bytes: int  # memory of the process that computes, as the system counts it
 
 
 Listener = Callable[[Progress], None]
@@ -65,9 +64,12 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """Bytes. `peak_bytes` is what training took in anonymous memory: on the core all of the process, on torch what came on top of
-    the idle process. The others are not in it. `planned_for_bytes`: the budget that the plans it ran by were made for, one of the
-    bundle's; `limit_bytes` what was allowed."""
+    """Memory of a call of `train`, in bytes.
+
+    `peak_bytes` is anonymous memory: on the core that of the whole process, on torch what training added to the idle process.
+    Mapped and file pages are not part of it. `planned_for_bytes` is the bundle's budget that the plans in use were compiled for.
+    `limit_bytes` is the limit that was set.
+    """
 
     idle_bytes: int
     estimate_bytes: int
@@ -76,14 +78,12 @@ class MemoryReport:
     mapped_dirty_bytes: int
     file_bytes: int
     planned_for_bytes: int | None = None
-    enforced_by: str = (
-        "none"  # what of the system would have ended the process beyond the limit: cgroup2, cgroup1, rlimit_data
-    )
+    enforced_by: str = "none"  # the system's mechanism that holds the limit: cgroup2, cgroup1 or rlimit_data
 
 
 @dataclass(frozen=True)
 class JudgedStep:
-    """A step of a run, and its loss on the held-out examples that choose the best one: others than the gate's."""
+    """A judged step of a run. Its loss is on the held-out examples that choose the best step, not on the gate's."""
 
     step: int
     loss: float  # nats per token
@@ -91,7 +91,7 @@ class JudgedStep:
 
 @dataclass(frozen=True)
 class TrainReport:
-    """What a call of `train` did."""
+    """The report of a call of `train`."""
 
     method: str
     run: int
@@ -105,31 +105,31 @@ class TrainReport:
     general_loss_before: float | None
     general_loss: float | None
     judged_on: JudgedOn | None
-    accepted: bool | None  # by the gate, which judges a run when it has ended; None: not judged
+    accepted: bool | None  # the gate's verdict; None while the run has not ended and is not judged
     stopped_because: StoppedBecause
     memory: MemoryReport
-    step_peak_bytes: tuple[int, ...]  # of each step, over the idle process; an abandoned last one included
+    step_peak_bytes: tuple[int, ...]  # for each step, on top of the idle process; includes an abandoned last step
     bytes_written: int
     seconds: float
-    judged_tokens: int = 0  # of the user's held-out rows, of which the gate takes a sample where they are many
-    judged_of_tokens: int = 0  # in all of them
-    judged_examples: int = 0  # of the user's, that the gate looked at
-    gain: float | None = None  # nats a token by which the loss on the user's examples is better than it was
-    least_gain: float | None = None  # that it had to be better by, not to be so by luck
-    useful_gain: float | None = (
-        None  # that it had to be better by, to be of use: a share of the loss before (Training.useful_gain)
-    )
+    judged_tokens: int = 0  # tokens of the held-out rows that the gate judged, a sample if there are many
+    judged_of_tokens: int = 0  # tokens of all the held-out rows
+    judged_examples: int = 0  # the user's examples that the gate judged
+    gain: float | None = None  # nats a token by which the loss on the user's examples fell
+    least_gain: float | None = None  # the gain that rules out chance
+    useful_gain: float | None = None  # the gain that is useful: a share of the loss before (Training.useful_gain)
     refused_because: RefusedBecause | None = None
     judgements: tuple[JudgedStep, ...] = ()  # of the whole run so far
-    best_step: int | None = None  # of these, which is what the gate judges; None: it judges the last step
+    best_step: int | None = (
+        None  # the judged step with the lowest loss, which the gate judges; None: it judges the last step
+    )
     runtime: ComputedBy = "torch"
-    run_bytes_written: int = 0  # by the run so far, to files of its state: slots, best steps, the accepted adapter
-    bytes_read: int = 0  # from storage: what was not in the page cache
+    run_bytes_written: int = 0  # by the run so far to files of its state: slots, best steps, the accepted adapter
+    bytes_read: int = 0  # read from storage, that is, not from the page cache
     step_seconds: tuple[float, ...] = ()
-    seconds_by_stage: dict[str, float] = field(default_factory=dict)  # of STAGES: in calls of the steps
-    # Bytes at each step's peak: anonymous, shmem, swap, file. Of the core alone.
+    seconds_by_stage: dict[str, float] = field(default_factory=dict)  # STAGES -> seconds in the calls of the steps
+    # Bytes at each step's peak: anonymous, shmem, swap, file. Only the core reports them.
     memory_columns: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    trains: Factors = "both"  # of the adapter: A and B, or B alone, of which all state and gradients are then
+    trains: Factors = "both"  # the trained factors of the adapter: A and B, or B alone
 
     @property
     def peak_bytes(self) -> int:
@@ -137,11 +137,11 @@ class TrainReport:
 
     @property
     def judged(self) -> bool:
-        """Whether the gate has compared what was learned with what answers now: it does where a run has ended."""
+        """Whether the gate has compared the new adapter with the one that answers. It does so when a run ends."""
         return self.accepted is not None
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able; what `bespoke train --format json` prints."""
+        """The report as JSON values, which `bespoke train --format json` prints."""
         return {**asdict(self), "peak_bytes": self.peak_bytes}
 
     def __str__(self) -> str:
@@ -184,14 +184,15 @@ class TrainReport:
             ),
             ("mapped", f"dirty {megabytes(memory.mapped_dirty_bytes)}, file pages {megabytes(memory.file_bytes)}"),
         ]
+
         if self.memory_columns.get("anonymous"):
             rows.append(
                 ("at steps' peaks", ", ".join(_range(name, column) for name, column in self.memory_columns.items()))
             )
-        of_run = (
+        written = (
             f"written {megabytes(self.bytes_written)} (files of the run so far {megabytes(self.run_bytes_written)})"
         )
-        rows.append(("disk", f"{of_run}, read {megabytes(self.bytes_read)}"))
+        rows.append(("disk", f"{written}, read {megabytes(self.bytes_read)}"))
         return rows
 
     def _pace(self) -> str:
@@ -208,7 +209,7 @@ class TrainReport:
 
     @property
     def why_refused(self) -> str | None:
-        """In words; None where nothing was refused."""
+        """The reason for a refusal in words, None if nothing was refused."""
         match self.refused_because:
             case None:
                 return None
@@ -234,21 +235,21 @@ class TrainReport:
                 return "an example was forgotten meanwhile, or the adapter rolled back"
 
     def _gained(self) -> str:
-        """By how much the loss that decides is better: the general one where there is no example to judge by."""
+        """The gain in words, on the loss that decides. Without an example that is the general loss."""
         if self.judged_on is not None:
             return f"the {self.judged_on} loss is better by {self.gain:.2g}"
         gain = (self.general_loss_before or 0.0) - (self.general_loss or 0.0)
         return f"the loss on the bundle's own texts is better by {gain:.2g}"
 
     def _judged(self) -> str:
-        """On how much, and what of that luck could be."""
+        """What the gate's judgement rests on, and the part of the gain that may be chance."""
         of = f" of {self.judged_of_tokens}" if self.judged_tokens < self.judged_of_tokens else ""
         luck = "" if self.least_gain is None else f", of which luck may be {self.least_gain:.4f}"
         gain = "" if self.gain is None else f" (better by {self.gain:.4f}{luck})" if self.gain > 0 else " (no better)"
         return f"{gain}, on {self.judged_tokens}{of} tokens of {self.judged_examples} examples"
 
     def _verdict(self) -> str:
-        """Of the gate, which looks at a run when it has ended."""
+        """The gate's verdict in words."""
         if self.accepted:
             return "yes"
         if self.judged:

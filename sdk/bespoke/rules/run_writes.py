@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run writes to the files of a state, at most: flash wears. The rule is that of bindings/native/src/train/run_writes.h."""
+"""The most bytes that a run writes to a state's files, since flash wears.
+
+bindings/native/src/train/run_writes.h has the same rule.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ from bespoke.config import MEGABYTE, Training
 
 __all__ = ["most_written", "tensor_file_bytes"]
 
-JUDGEMENTS = 10  # of a run, at most: each may be the best so far, whose adapter is kept
-SLOT_EVERY = 200  # steps, of a method with a journal
+JUDGEMENTS = 10  # most judgements of a run. Each may be the best so far, and then its adapter is written.
+SLOT_EVERY = 200  # steps between the slots of a method with a journal
 _ALIGNMENT = 64
 
 
 def tensor_file_bytes(shapes: Mapping[str, Sequence[int]]) -> int:
-    """Size of a file of float32 tensors, as a state has them (docs/reference/state_format.md)."""
+    """The size of a file of float32 tensors in a state (docs/reference/state_format.md)."""
     entries, offset = {}, 0
     for name in sorted(shapes):
         size = 4 * math.prod(shapes[name])
@@ -28,9 +31,10 @@ def tensor_file_bytes(shapes: Mapping[str, Sequence[int]]) -> int:
 
 
 def most_written(slot: int, adapter: int, training: Training, *, replayable: bool) -> int:
-    """Bytes of a run of `training.steps` steps that no call breaks off, by the sizes of its slots and of the adapter.
+    """The most bytes that a run of `training.steps` steps writes in a single call.
 
-    Each call that ends before the run writes a slot more, or a few bytes a step for a method with a journal.
+    `slot` and `adapter` are the sizes of these files. Each further call of a run writes one more slot, or a few bytes a step for a
+    method with a journal.
     """
     adapters = adapter * (JUDGEMENTS + 1)  # those of the best steps, and the accepted one
     if replayable:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The next token from logits: greedy, or drawn by temperature, top-k and top-p with a counter instead of a generator.
 
-The rule, the same in every language. Greedy is the largest logit, the lowest id among equals. Otherwise, in float64:
+The rule is the same in every language. Greedy takes the largest logit, the lowest id among equals. Otherwise, in float64:
 
 1. p ~ exp((logit - largest) / temperature).
 2. top_k keeps the k largest logits, the lower id first among equals.
@@ -35,10 +35,10 @@ def choose_token(
     seed: int = 0,
     position: int = 0,
 ) -> int:
-    """Id of the next token.
+    """The id of the next token.
 
-    logits: float32 [V], -inf where a token is forbidden. temperature 0 is greedy. top_p in (0, 1], top_k at least 1 or
-    None for all. (seed, position) decide the draw: position is the number of tokens before this one.
+    logits: float32 [V], -inf for a forbidden token. temperature 0 is greedy. top_p in (0, 1], top_k at least 1 or
+    None for all. (seed, position) decide the draw, where position is the number of tokens before this one.
     Raises GenerationError for a setting out of range or logits that hold a NaN, +inf or nothing but -inf.
     """
     check_sampling(temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)
@@ -47,7 +47,7 @@ def choose_token(
         raise GenerationError(
             "logits", got=f"shape {list(logits.shape)}", expected="[V]", next_step="Pass the last position's logits"
         )
-    best = int(np.argmax(logits))  # of a NaN, if there is one
+    best = int(np.argmax(logits))  # the place of a NaN, if there is one
     if not math.isfinite(float(logits[best])):
         raise GenerationError(
             "logits",
@@ -57,6 +57,7 @@ def choose_token(
         )
     if temperature == 0:
         return best
+
     kept = _largest(logits, top_k) if top_k is not None and top_k < logits.size else np.arange(logits.size)
     weights = np.exp((logits[kept].astype(np.float64) - float(logits[best])) / temperature)
     if top_p < 1:
@@ -65,14 +66,15 @@ def choose_token(
         count = int(np.searchsorted(running, top_p * running[-1])) + 1
         chosen = np.sort(order[:count])
         kept, weights = kept[chosen], weights[chosen]
+
     running = np.cumsum(weights)
     u = (int(philox(position, 1, (0, Stream.TOKEN, 0), seed)[0, 0]) + 0.5) * 2.0**-32
     return int(kept[np.searchsorted(running, u * running[-1], side="right")])
 
 
 def check_sampling(*, temperature: float, top_p: float = 1.0, top_k: int | None = None, seed: int = 0) -> None:
-    """Raises GenerationError for a setting out of its range; call it before the first token is computed."""
-    number("temperature", temperature, "a number, 0 (greedy) or more", lambda it: it >= 0, error=GenerationError)
+    """Raises GenerationError for a setting out of its range. Call it before the first token is computed."""
+    number("temperature", temperature, "a number, 0 (greedy) or more", lambda value: value >= 0, error=GenerationError)
     number("top_p", top_p, "a number above 0, at most 1", lambda share: 0 < share <= 1, error=GenerationError)
     if top_k is not None:
         whole_number("top_k", top_k, 1, error=GenerationError)
@@ -80,7 +82,7 @@ def check_sampling(*, temperature: float, top_p: float = 1.0, top_k: int | None 
 
 
 def _largest(logits: np.ndarray, count: int) -> np.ndarray:
-    """Ids of the `count` largest, rising; the lower ids among equals."""
+    """The ids of the `count` largest logits, ascending. Among equal logits the lower ids come first."""
     least = np.partition(logits, logits.size - count)[logits.size - count]
     above = np.flatnonzero(logits > least)
     equal = np.flatnonzero(logits == least)[: count - above.size]

@@ -8,9 +8,10 @@ With steps counted from 1, W = warm-up steps and N = steps of the run, step n us
     linear:   peak * max(0, (N - (n - 1)) / max(1, N - W))
     cosine:   peak * (1 + cos(pi * min(1, (n - 1 - W) / max(1, N - W)))) / 2
 
-These are transformers' `get_*_schedule_with_warmup`, whose lambda(i) runs from 0: decay uses lambda(n - 1) as they do,
-warm-up uses lambda(n). Theirs also starts warm-up at lambda(0) = 0, a first step that changes nothing; here no step of a
-run has rate 0: the first has peak / W, step W and step W + 1 have the peak, the last of a linear decay peak / (N - W).
+These are transformers' `get_*_schedule_with_warmup`, whose lambda(i) counts from 0. Decay uses lambda(n - 1) as they do,
+and warm-up uses lambda(n). In transformers, warm-up starts at lambda(0) = 0, a step that changes nothing. Here no step of
+a run has rate 0. The first step has peak / W, steps W and W + 1 have the peak, and the last step of a linear decay has
+peak / (N - W).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["learning_rate_at"]
 
 
 def learning_rate_at(step: int, *, peak: float, schedule: Schedule, warmup_steps: int, total_steps: int) -> float:
-    """Learning rate of `step`, counted from 1, in a run of `total_steps`; 0 after the end of a decay.
+    """The learning rate of `step`, counted from 1, in a run of `total_steps`. It is 0 after the end of a decay.
 
     Raises ConfigError for a step below 1 or an unknown schedule.
     """

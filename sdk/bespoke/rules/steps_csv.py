@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of a training call as a table for other programs."""
+"""Exports the steps of a training call as a CSV table for other programs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ COLUMNS = ("step", "loss", "seconds", "peak_bytes", "judged_loss")
 
 
 def steps_csv(report: TrainReport) -> str:
-    """A line for each step of the call, from its number in the run on.
+    """A table with a line for each step of the call. Steps have their numbers in the run.
 
-    `loss` in nats a token, of the step's own rows; `judged_loss` on the held-out examples that choose the best step, where this
-    step was judged, else empty. `peak_bytes` of anonymous memory, as in the report.
+    `loss` is in nats a token, on the step's own rows. `judged_loss` is the loss on the held-out examples that choose the best step,
+    or empty if this step was not judged. `peak_bytes` is anonymous memory, as in the report.
     """
-    judged = {one.step: one.loss for one in report.judgements}
+    judged = {judgement.step: judgement.loss for judgement in report.judgements}
     first = report.total_steps - report.steps + 1
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

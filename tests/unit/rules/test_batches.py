@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bespoke.errors import ConfigError, DataError
-from bespoke.rules.batches import Batch, BatchCursor, CursorState, Row, check_rows, evaluation_batches
+from bespoke.rules.batches import BatchCursor, CursorState, Row, TokenBatch, check_rows, evaluation_batches
 from tests.unit.rules.numbers import integers
 
 LENGTHS = (16, 32, 64)
@@ -42,7 +42,9 @@ def cursor(user: int = 20, general: int = 30, **changes: Any) -> BatchCursor:
     return BatchCursor(rows(user), rows(general, 100), **(settings | changes))
 
 
-def run(cursor: BatchCursor, steps: int, state: CursorState | None = None) -> tuple[list[list[Batch]], CursorState]:
+def run(
+    cursor: BatchCursor, steps: int, state: CursorState | None = None
+) -> tuple[list[list[TokenBatch]], CursorState]:
     state = state or CursorState()
     out = []
     for _ in range(steps):
@@ -51,7 +53,7 @@ def run(cursor: BatchCursor, steps: int, state: CursorState | None = None) -> tu
     return out, state
 
 
-def same(a: Batch, b: Batch) -> bool:
+def same(a: TokenBatch, b: TokenBatch) -> bool:
     arrays = all(np.array_equal(getattr(a, name), getattr(b, name)) for name in ("tokens", "targets", "mask"))
     return arrays and (a.source, a.rows, a.tokens_trained) == (b.source, b.rows, b.tokens_trained)
 

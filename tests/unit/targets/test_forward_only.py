@@ -23,7 +23,7 @@ from bespoke.exports.noise_in_graph import noise_in_graph
 from bespoke.golden.batch import padded
 from bespoke.methods.update import copy
 from bespoke.reference.machine import Machine
-from bespoke.rules.batches import Batch
+from bespoke.rules.batches import TokenBatch
 from bespoke.rules.noise import noise
 from bespoke_plugins.optimizers.prge import PRGE, PRGEOptions
 from bespoke_plugins.targets.executorch.forward_only import lowered, write_forward_only
@@ -82,7 +82,7 @@ def walked(bundle: Bundle) -> tuple[list[float], dict[str, np.ndarray]]:
     return losses, {name: piece.copy() for name, piece in machine.adapter().items()}
 
 
-def batch(step: int) -> Batch:
+def batch(step: int) -> TokenBatch:
     tokens = rows()[(step - 1) * ROWS : step * ROWS]
     return padded(tokens, np.ones_like(tokens), {}, ROWS, LENGTH)
 

@@ -77,13 +77,14 @@ enum class Trains {
 }
 
 /**
- * `created` is False where the same id with the same content was there already.
+ * An added example.
  *
- * `truncated_tokens`: how many tokens are in none of its rows, which are at most as long as the bundle's longest
- * sequence, or only as context where they were to be trained on; `truncated_trained_tokens`: how many of them were
- * to be trained on, so that not even what is learned is whole. `unused_keys`: how often the example has a key that
- * says nothing here; one of its messages is named `messages.name`. Of more than 32 different ones, the others are
- * counted together as "...".
+ * created:                  False if the state already had an example with this id and content
+ * truncated_tokens:         tokens that did not fit: rows are at most as long as the bundle's longest sequence. It also counts
+ *                           tokens that were to be trained on and are only context.
+ * truncated_trained_tokens: those of them that were to be trained on, so the example is not learned whole
+ * unused_keys:              keys that have no effect, with their counts. A key of a message is named `messages.name`. If there
+ *                           are more than 32 different ones, the rest is counted together as "...".
  */
 @Serializable
 data class AddedExample(
@@ -96,13 +97,13 @@ data class AddedExample(
 )
 
 /**
- * What an answer grew by: a token, and the text that it completes.
+ * A piece of an answer: a token and the text that it completes.
  *
- * text:    whole characters, or nothing; what may be the beginning of a stop text comes with a later piece
- * token:   None where one was chosen that ends answers
- * tokens:  of the answer so far
- * stopped_because: of the last piece: the model ended its turn ("stop_token"), a stop text stands behind the text, the answer has
- *          as many tokens as were asked for, or the context has no room for another
+ * text:            whole characters, or nothing. Text that may begin a stop text comes with a later piece.
+ * token:           None if the chosen token ends answers
+ * tokens:          tokens of the answer so far
+ * stopped_because: set in the last piece. The model ended its turn ("stop_token"), a stop text follows ("stop_text"), the answer
+ *                  has the requested number of tokens ("max_tokens"), or the context is full ("context_full").
  */
 @Serializable
 data class AnswerPiece(
@@ -112,7 +113,7 @@ data class AnswerPiece(
     @SerialName("stopped_because") val stoppedBecause: AnswerPieceStoppedBecause? = null,
 )
 
-/** The likeliest of some labels, and the natural logarithm of its probability as the whole answer. */
+/** The most likely label, and the natural logarithm of its probability as the whole answer. */
 @Serializable
 data class Classification(
     @SerialName("label") val label: String,
@@ -130,7 +131,9 @@ data class Evaluation(
     @SerialName("runtime") val runtime: Runtime = Runtime.UNKNOWN,
 )
 
-/** An example as stored. `rows` counts its token rows (windows), `tokens` and `trained_tokens` sum over them. */
+/**
+ * A stored example. `rows` counts its rows of tokens (windows). `tokens` and `trained_tokens` are sums over them.
+ */
 @Serializable
 data class ExampleInfo(
     @SerialName("id") val id: String,
@@ -142,7 +145,13 @@ data class ExampleInfo(
     @SerialName("added_at") val addedAt: String,
 )
 
-/** `example`: it was there. `accepted_deleted`: adapters that had seen it. `run_stopped`: an unfinished run had. */
+/**
+ * What forgetting an example did.
+ *
+ * example:          whether the state had the example
+ * accepted_deleted: deleted versions, whose runs had seen it
+ * run_stopped:      whether an unfinished run had seen it and was stopped
+ */
 @Serializable
 data class Forgotten(
     @SerialName("example") val example: Boolean,
@@ -151,11 +160,12 @@ data class Forgotten(
 )
 
 /**
- * What training takes with a method by its plans for one budget.
+ * The memory that training with a method takes, by its plans for one budget.
  *
- * memory_bytes: the budget that they were made for; None: the bundle was built without one
- * peak_bytes:   of their estimates: anonymous memory over the idle process
- * replayable:   a step follows from a few numbers, as with methods that run forward passes only, which take the least memory
+ * memory_bytes: the budget that the plans were compiled for; None if the bundle was built without one
+ * peak_bytes:   the largest estimate of the plans: anonymous memory on top of the idle process
+ * replayable:   whether a step follows from a few numbers. That holds for methods with forward passes only, which take the least
+ *               memory.
  */
 @Serializable
 data class PlannedTraining(
@@ -165,7 +175,7 @@ data class PlannedTraining(
     @SerialName("replayable") val replayable: Boolean,
 )
 
-/** A training run. `step` and `cursor` are those of the last commit, by slot or by journal. */
+/** A training run. `step` and `cursor` are those of the last commit, in a slot or in the journal. */
 @Serializable
 data class Run(
     @SerialName("id") val id: Long,
@@ -182,16 +192,14 @@ data class Run(
     @SerialName("ended_at") val endedAt: String?,
 )
 
-/**
- * How likely an answer to a prompt is: the natural logarithm of its probability, over its tokens and what ends it.
- */
+/** The natural logarithm of an answer's probability after a prompt. It includes the end of the answer. */
 @Serializable
 data class Score(
     @SerialName("log_probability") val logProbability: Double?,
     @SerialName("tokens") val tokens: Long,
 )
 
-/** A step of a run, and its loss on the held-out examples that choose the best one: others than the gate's. */
+/** A judged step of a run. Its loss is on the held-out examples that choose the best step, not on the gate's. */
 @Serializable
 data class JudgedStep(
     @SerialName("step") val step: Long,
@@ -199,9 +207,11 @@ data class JudgedStep(
 )
 
 /**
- * Bytes. `peak_bytes` is what training took in anonymous memory: on the core all of the process, on torch what came
- * on top of the idle process. The others are not in it. `planned_for_bytes`: the budget that the plans it ran by
- * were made for, one of the bundle's; `limit_bytes` what was allowed.
+ * Memory of a call of `train`, in bytes.
+ *
+ * `peak_bytes` is anonymous memory: on the core that of the whole process, on torch what training added to the idle
+ * process. Mapped and file pages are not part of it. `planned_for_bytes` is the bundle's budget that the plans in
+ * use were compiled for. `limit_bytes` is the limit that was set.
  */
 @Serializable
 data class MemoryReport(
@@ -232,7 +242,7 @@ data class TrainReportMemoryColumns(
     @SerialName("file") val file: List<Long>,
 )
 
-/** What a call of `train` did. */
+/** The report of a call of `train`. */
 @Serializable
 data class TrainReport(
     @SerialName("method") val method: String,
@@ -272,10 +282,10 @@ data class TrainReport(
 )
 
 /**
- * An accepted adapter. `run_id` is None and `source` set where it was imported.
+ * An accepted adapter. An imported one has a `source` and no `run_id`.
  *
- * `other_text`: it was trained with another chat template or tokenizer than the bundle has now, so it does not
- * answer. The next run starts from it and is judged against what answers.
+ * `other_text` says that it was trained with another chat template or tokenizer than the bundle has now, so it does
+ * not answer. The next run starts from it and is compared with the adapter that answers.
  */
 @Serializable
 data class Version(
