@@ -20,7 +20,7 @@ from bespoke.core.finding import find
 from bespoke.core.handle import Place
 from bespoke.core.in_process import InProcess, Torch
 from bespoke.core.own_process import BUILT_IN, OwnProcess
-from bespoke.errors import ConfigError, MissingDependency, shown
+from bespoke.errors import ConfigError, shown
 from bespoke.reference.device import GPU_TARGET, no_gpu
 
 if TYPE_CHECKING:
@@ -57,13 +57,10 @@ def engine_name(engine: str | None, manifest: Manifest) -> str:
             next_step=f"Build it with targets={shown(engine)}, or use the engine 'torch'",
         )
     core = find()
-    if core.path is not None:
-        return engine or BUILT_IN
     if engine is None:
-        return TORCH
-    raise MissingDependency(
-        f"engine '{engine}'", got=core.reason, expected="a core that runs here", next_step=core.next_step
-    )
+        return TORCH if core.path is None else BUILT_IN
+    core.required(f"engine '{engine}'")
+    return engine
 
 
 def provers(engine: str | None, manifest: Manifest) -> list[str]:

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from bespoke.core.answers import Generation, Judged
-from bespoke.core.child import POLL_SECONDS
 from bespoke.core.library import error_of, record
-from bespoke.core.process import Child
+from bespoke.core.process import POLL_SECONDS, Child
 from bespoke.errors import BespokeError, Busy, StateError
 from bespoke.rules.records import AnswerPiece
 

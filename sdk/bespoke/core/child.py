@@ -13,14 +13,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bespoke.core.process import Child
+from bespoke.core.process import POLL_SECONDS, Child
 from bespoke.rules.report import Listener, Progress
 
 __all__ = ["Orders", "run"]
 
 Orders = queue.SimpleQueue[Mapping[str, Any]]
 
-POLL_SECONDS = 0.05  # how late a stop may be noticed
 TERM_AGAIN_SECONDS = 0.25  # a child that does not listen yet loses the signal
 STOP_SECONDS = 60.0  # what a child may take to end after an interrupt: one instruction and one commit
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from bespoke.core.finding import find
 from bespoke.core.library import error_of
-from bespoke.errors import BespokeError, DataError, MissingDependency
+from bespoke.errors import BespokeError, DataError
 
 __all__ = ["encoding"]
 
@@ -27,14 +27,7 @@ def encoding(
 
     MissingDependency where there is no core.
     """
-    core = find()
-    if core.path is None:
-        raise MissingDependency(
-            "The device core, which turns data into tokens",
-            got=core.reason,
-            expected="a core that runs",
-            next_step=core.next_step,
-        )
+    core = find().required("The device core, which turns data into tokens")
     request = {
         "verb": "encode",
         "tokenizer_bin": _text(tokenizer_bin),
@@ -44,7 +37,7 @@ def encoding(
         "vocabulary": vocabulary,
     }
     with subprocess.Popen(
-        [core.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, process_group=0
+        [core], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, process_group=0
     ) as child:
         try:
             _told(child, json.dumps(request).encode())

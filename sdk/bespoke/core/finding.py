@@ -13,7 +13,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Core", "find"]
+from bespoke.errors import MissingDependency
+
+__all__ = ["Core", "find", "library_of"]
 
 BINARY = "bespoke-core"
 LIBRARY = "libbespoke_core.dylib" if sys.platform == "darwin" else "libbespoke_core.so"
@@ -35,11 +37,20 @@ class Core:
 
     @property
     def library(self) -> Path | None:
-        """The library that the program loads: in `lib` where it was installed, in the same folder where it was built."""
+        """The library that the program loads; None where the core cannot be run."""
+        return None if self.path is None else library_of(self.path)
+
+    def required(self, subject: str = "The device core") -> Path:
+        """`path`; MissingDependency, which says what to do, where the core cannot be run. `subject`: what needs it."""
         if self.path is None:
-            return None
-        installed = self.path.parent.parent / "lib" / LIBRARY
-        return installed if installed.is_file() else self.path.parent / LIBRARY
+            raise MissingDependency(subject, got=self.reason, expected="a core that runs", next_step=self.next_step)
+        return self.path
+
+
+def library_of(program: Path) -> Path:
+    """The library that the program loads: in `lib` where it was installed, in the same folder where it was built."""
+    installed = program.parent.parent / "lib" / LIBRARY
+    return installed if installed.is_file() else program.parent / LIBRARY
 
 
 def find() -> Core:

@@ -35,7 +35,7 @@ from bespoke.core.library import (
     struct,
     text,
 )
-from bespoke.core.process import check_process
+from bespoke.core.process import POLL_SECONDS, check_process
 from bespoke.errors import StateError
 from bespoke.rules.records import AddedExample, AnswerPiece, ExampleInfo, Forgotten, PlannedTraining, Run, Version
 from bespoke.rules.report import Listener, Phase, Progress
@@ -43,7 +43,6 @@ from bespoke.rules.report import Listener, Phase, Progress
 __all__ = ["Handle", "Place", "Request"]
 
 Stop = Callable[[], bool]
-POLL_SECONDS = 0.05  # how late a stop may be noticed
 _PHASES: tuple[Phase, ...] = get_args(Phase)  # by their numbers in C
 
 

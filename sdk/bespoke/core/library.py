@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bespoke import errors
-from bespoke.core.finding import find
+from bespoke.core.finding import find, library_of
 from bespoke.errors import BespokeError, MissingDependency
 
 __all__ = ["FUNCTIONS", "STRUCTS", "Library", "error_of", "load", "record", "struct", "text"]
@@ -242,18 +242,14 @@ def load() -> Library:
     A process keeps the copy that it loaded first, even if BESPOKE_CORE changes: two copies must not open one state.
     """
     global _loaded
-    core = find()
-    if core.library is None:
-        raise MissingDependency(
-            "The device core", got=core.reason, expected="a core that runs", next_step=core.next_step
-        )
+    library = library_of(find().required())
     try:
         with _loading:
-            _loaded = _loaded or Library(core.library)
+            _loaded = _loaded or Library(library)
             return _loaded
     except (OSError, AttributeError) as problem:  # AttributeError: a function of the header that an older one lacks
         raise MissingDependency(
-            f"{core.library}",
+            f"{library}",
             got=f"a library that cannot be used ({problem})",
             expected="the device core of this version",
             next_step="Install bespoke-sdk again for this machine",

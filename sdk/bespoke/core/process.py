@@ -30,11 +30,12 @@ from bespoke.core.finding import find
 from bespoke.core.library import error_of
 from bespoke.core.limit import ChildLimit
 from bespoke.core.page_cache import read_through
-from bespoke.errors import BespokeError, BudgetExceeded, DataError, MissingDependency, StateError, Unavailable
+from bespoke.errors import BespokeError, BudgetExceeded, DataError, StateError, Unavailable
 from bespoke.system.descriptors import no_free_descriptor
 
-__all__ = ["MAX_LINE_BYTES", "Child", "check_process"]
+__all__ = ["MAX_LINE_BYTES", "POLL_SECONDS", "Child", "check_process"]
 
+POLL_SECONDS = 0.05  # how late a stop may be noticed
 SILENT_SECONDS = 60.0
 END_SECONDS = 60.0  # from the end of its output, or from its kill, to its end
 MAX_LINE_BYTES = 64 << 20  # kMaxLineBytes in bindings/native/src/tool/lines.h
@@ -52,11 +53,7 @@ class Child:
 
     def __init__(self, request: Mapping[str, Any], limit_bytes: int | None) -> None:
         """Raises MissingDependency where there is no core, Unavailable where the system cannot start another process."""
-        core = find()
-        if core.path is None:
-            raise MissingDependency(
-                "The device core", got=core.reason, expected="a core that runs", next_step=core.next_step
-            )
+        core = find().required()
         self.limit_bytes = limit_bytes
         line = _line(request)
         with ExitStack() as undo:
@@ -64,7 +61,7 @@ class Child:
                 self._limit = undo.enter_context(ChildLimit(limit_bytes))
                 self.bytes_read_ahead = read_through(Path(request["bundle"])) if self._limit.counts_files else 0
                 self._said: IO[bytes] = undo.enter_context(tempfile.TemporaryFile())
-                command = [sys.executable, "-I", "-S", _LAUNCH, json.dumps(self._limit.request()), str(core.path)]
+                command = [sys.executable, "-I", "-S", _LAUNCH, json.dumps(self._limit.request()), str(core)]
                 self.process = _start(command, self._said)
             except OSError as error:
                 raise no_free_descriptor(error) or Unavailable(
