@@ -9,7 +9,7 @@ from typing import Any, overload
 
 from bespoke import arguments
 from bespoke.bundle.reader import Bundle
-from bespoke.conversation import Conversation, answers_json, check_prompt, generation_of, prompt_json, token_ids
+from bespoke.conversation import Conversation, answers_json, check_prompt, generation_of, prompt_json
 from bespoke.core.answers import Judged, classification_of, scores_of
 from bespoke.core.engine import Engine
 from bespoke.core.handle import Handle
@@ -149,7 +149,7 @@ class AnsweringModel:
             max_tokens: Most tokens of the answer.
             temperature, top_p, top_k, seed: As for `conversation`.
         """
-        ids = token_ids(prompt, self._bundle.manifest.text.vocab_size)
+        ids = arguments.token_ids("prompt", prompt, self._bundle.manifest.text.vocab_size)
         pieces = self._answer(ids, max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)
         return (piece.token for piece in pieces if piece.token is not None)
 

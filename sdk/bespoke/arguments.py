@@ -11,13 +11,17 @@ import operator
 import os
 import re
 from collections.abc import Callable, Sequence
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
-from bespoke.errors import BespokeError, ConfigError, shown
+from bespoke.errors import BespokeError, ConfigError, DataError, shown
 
-__all__ = ["folder", "function", "number", "one_of", "path", "whole_number"]
+__all__ = ["TRAIN_ON", "TrainOn", "folder", "function", "number", "one_of", "path", "token_ids", "whole_number"]
+
+TrainOn = Literal["assistant", "user", "all"]
+"""Whose words are learned from."""
+TRAIN_ON: tuple[TrainOn, ...] = get_args(TrainOn)
 
 Raised = type[BespokeError]
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -56,6 +60,26 @@ def one_of(name: str, value: Any, choices: Sequence[str]) -> str:
     if not isinstance(value, str) or value not in choices:
         raise _wrong(ConfigError, name, value, " or ".join(map(repr, choices)))
     return value
+
+
+def token_ids(name: str, value: Any, vocabulary: int) -> list[int]:
+    """Token ids below `vocabulary`, at least one, as a list of Python's ints; DataError for anything else."""
+    import numpy as np  # here: a command that only shows its help has no need of it
+
+    listed = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
+    wrong = [token for token in value if not _is_token(token, vocabulary)] if listed else [value]
+    if wrong or not len(value):
+        raise DataError(
+            name,
+            got=repr(wrong[0])[:100] if wrong else "no tokens",
+            expected=f"a list of token ids from 0 to {vocabulary - 1}",
+            next_step="Tokenize with the tokenizer of the bundle's own model",
+        )
+    return [int(token) for token in value]
+
+
+def _is_token(value: Any, vocabulary: int) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and 0 <= value < vocabulary
 
 
 def folder(name: str, value: Any) -> Path:

@@ -11,13 +11,12 @@ import numpy as np
 
 from bespoke import arguments
 from bespoke.core.answers import Generation, OpenConversation
-from bespoke.data.encode import ExampleEncoder
 from bespoke.data.example_json import why_not_json
 from bespoke.errors import DataError, GenerationError, StateError, kind_of, shown
 from bespoke.rules.records import AnswerEnd, AnswerPiece
 from bespoke.rules.sampling import check_sampling
 
-__all__ = ["Conversation", "answers_json", "check_prompt", "generation_of", "prompt_json", "token_ids"]
+__all__ = ["Conversation", "answers_json", "check_prompt", "generation_of", "prompt_json"]
 
 
 class Conversation(Iterator[AnswerPiece]):
@@ -124,11 +123,6 @@ def check_prompt(prompt: Any) -> None:
             expected="text, messages or token ids",
             next_step="Give one of them",
         )
-
-
-def token_ids(prompt: Any, vocab_size: int) -> list[int]:
-    """A prompt of token ids. Raises DataError for anything but a list of ids below `vocab_size`."""
-    return ExampleEncoder(None, None, "all", 1, vocab_size=vocab_size).token_ids(prompt)
 
 
 def prompt_json(prompt: Any) -> str:

@@ -36,10 +36,10 @@ from tests.benchmarks.learning_data import Data, Part, load, model_folder
 from tests.benchmarks.learning_picture import draw
 from tests.benchmarks.learning_table import COLUMNS, best_rates, beyond, read_runs, settings, table
 from tests.conftest import REPOSITORY, data_place
+from tests.support.example_encoder import ExampleEncoder
 
 from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.bundle.reader import open_bundle
-from bespoke.data.encode import ExampleEncoder
 from bespoke.data.text import Tokenizer
 
 CACHE = REPOSITORY / ".cache" / "learning"

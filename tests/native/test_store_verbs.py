@@ -13,13 +13,13 @@ import pytest
 
 from bespoke.bundle.reader import open_bundle
 from bespoke.core import library
-from bespoke.data.encode import ExampleEncoder
 from bespoke.data.text import Tokenizer
 from bespoke.errors import AdapterError, BespokeError, ConfigError, DataError, StateError
 from bespoke.model.special_tokens import special_token_settings
 from bespoke.rules.records import AddedExample, ExampleInfo, Forgotten, Version
 from bespoke.rules.report import Evaluation
 from tests.support.bundles import made_once, tiny_core_bundle
+from tests.support.example_encoder import ExampleEncoder
 from tests.support.reading import read_state
 from tests.unit.golden.bundles import build
 

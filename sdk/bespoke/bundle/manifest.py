@@ -14,6 +14,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
+from bespoke.arguments import TrainOn
 from bespoke.bundle.fields import MAX_COUNT, Bytes, FileName, Name, Sha256
 from bespoke.bundle.file_names import MAX_FILES
 from bespoke.bundle.plan_records import MethodRecord, PlanRecord, SmallerGenerationRecord
@@ -121,7 +122,7 @@ class TextRecord(Settings):
         description="tokenizer.bin: the tokenizer as tables that a device maps; null: the device takes token ids",
     )
     turns: FileName | None = Field(description="turns.json: the text around messages; null without a chat template")
-    train_on: Literal["assistant", "user", "all"] = Field(description="whose words the model learns")
+    train_on: TrainOn = Field(description="whose words the model learns")
     bos_id: int | None = Field(ge=0, le=MAX_COUNT, description="token that begins a text")
     eos_id: int | None = Field(ge=0, le=MAX_COUNT, description="token that ends a text")
     stop_ids: Annotated[tuple[int, ...], BeforeValidator(as_tuple)] = Field(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bespoke.arguments import TRAIN_ON
 from bespoke.cli.hints import option_names, said
 from bespoke.cli.output import PATH, Output, cut, format_option, print_json, progress
 from bespoke.cli.row_options import ROW_FORMAT, encoding_option, field_option, given_fields, unused_lines
@@ -48,9 +49,7 @@ if TYPE_CHECKING:
 @field_option
 @encoding_option
 @click.option("--text/--no-text", default=None, help="With the model's tokenizer, or for token ids only [--text].")
-@click.option(
-    "--train-on", type=click.Choice(["assistant", "user", "all"]), help="Whose words are learned from [assistant]."
-)
+@click.option("--train-on", type=click.Choice(TRAIN_ON), help="Whose words are learned from [assistant].")
 @click.option("--licence", metavar="TEXT", help="Terms of the base model, where its folder does not say.")
 @click.option("--template-date", metavar="TEXT", help="Date to write where the chat template asks for today's.")
 @click.option("--signing-key", metavar="FILE", help="Private ed25519 key (PEM) to sign the bundle with.")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bespoke.arguments import TrainOn
 from bespoke.config import Budget, Lora, Settings, Training, scalar_options
 from bespoke.plan.kinds import option_scalar
 
@@ -65,7 +66,7 @@ class BuildArguments:
     training: Training
     budget: Budget
     text: bool
-    train_on: str
+    train_on: TrainOn
     licence: str | None
     template_date: str | None
     signing_key: bytes | None

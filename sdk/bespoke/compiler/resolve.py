@@ -41,12 +41,10 @@ def resolve(optimizers: Named, targets: Named, given: BuildArguments) -> BuildRe
     train_on, training = given.train_on, given.training
     methods: list[Method] = []
     chosen: list[TargetChoice] = []
-    if not isinstance(train_on, str) or train_on not in ("assistant", "user", "all"):
-        problems.append(
-            ConfigError(
-                "train_on", got=shown(train_on), expected="'assistant', 'user' or 'all'", next_step="Choose one"
-            )
-        )
+    if not isinstance(train_on, str) or train_on not in arguments.TRAIN_ON:
+        *others, last = map(repr, arguments.TRAIN_ON)
+        choices = f"{', '.join(others)} or {last}"
+        problems.append(ConfigError("train_on", got=shown(train_on), expected=choices, next_step="Choose one"))
     for name, values in _by_name("optimizers", optimizers, problems, may_be_none=True):
         plugin = _plugin("optimizer", name, problems)
         if plugin is None:

@@ -78,7 +78,7 @@ def text_rules(request: BuildRequest, folder: Path, config: ModelConfig) -> Text
         tokenizer_config=_named("tokenizer_config.json", files),
         tokenizer_bin=_named("tokenizer.bin", files),
         turns=_named("turns.json", files),
-        train_on=request.train_on,  # type: ignore[arg-type]
+        train_on=request.train_on,
         bos_id=tokenizer.bos_id if tokenizer else None,
         eos_id=tokenizer.eos_id if tokenizer else None,
         stop_ids=tuple(sorted(stop_ids(tokenizer, turns) | ends)) if tokenizer else (),

@@ -3,18 +3,17 @@
 
 A content is a text, or a list of parts of type text. Parts are joined with nothing between them, as chat templates join them.
 `weight` 0 makes a message context: the model reads it and is not trained on it. `developer` is OpenAI's newer name for `system`.
-`unused_keys` counts keys that have no effect.
+
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from bespoke.errors import DataError, kind_of, shown
 
-__all__ = ["ROLES", "Message", "Role", "read_messages", "unused_keys"]
+__all__ = ["ROLES", "Message", "Role", "read_messages"]
 
 Role = Literal["system", "user", "assistant"]
 ROLES: tuple[Role, ...] = ("system", "user", "assistant")
@@ -31,11 +30,8 @@ _OTHER_NAMES: dict[str, Role] = {
     "ai": "assistant",
 }
 _CALLS = ("tool_calls", "function_call")
-_USED = ("role", "content", "weight", *_CALLS)  # calls may be empty; any other call is refused
 _FORM = '{"role": "user", "content": "..."}'
 _PARTS = 'text, or a list of {"type": "text", "text": "..."}'
-MOST_KEYS = 32  # unused keys that are named
-MOST_CHARACTERS = 64  # of a named key
 
 
 class Message(NamedTuple):
@@ -141,25 +137,3 @@ def _is_context(weight: Any, where: str) -> bool:
 
 def _shown(value: Any) -> str:
     return shown(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else kind_of(value)
-
-
-def unused_keys(example: Mapping[str, Any], used: Collection[str]) -> dict[str, int]:
-    """Counts of the keys that have no effect, in the example, its messages and their parts.
-
-    `used` are the example's own keys that have one. The most frequent keys are named, the others are counted together as "...".
-    """
-    counts = Counter(_key_name(key) for key in example if key not in used)
-    for message in example["messages"] if "messages" in used else ():
-        counts.update(_key_name(key, "messages.") for key in message if key not in _USED)
-        content = message.get("content")
-        for part in content if isinstance(content, list | tuple) else ():
-            counts.update(_key_name(key, "messages.content.") for key in part if key not in ("type", "text"))
-
-    most_frequent_first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    named, others = most_frequent_first[:MOST_KEYS], most_frequent_first[MOST_KEYS:]
-    return {**dict(sorted(named)), **({"...": sum(count for _, count in others)} if others else {})}
-
-
-def _key_name(key: Any, parent: str = "") -> str:
-    name = str(key)
-    return parent + (name if len(name) <= MOST_CHARACTERS else name[:MOST_CHARACTERS] + "...")

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from bespoke.errors import DataError, kind_of
 
-__all__ = ["FIELDS", "OPTIONAL_FIELDS", "Format", "refuse_chat_table", "says", "shape_of", "shapes_of"]
+__all__ = ["FIELDS", "OPTIONAL_FIELDS", "Format", "refuse_chat_table", "shape_of", "shapes_of"]
 
 # A bundle that takes token ids only has the shape tokens.
 Format = Literal["messages", "prompt_completion", "preference", "text", "tokens"]
@@ -27,19 +27,6 @@ OPTIONAL_FIELDS: dict[Format, tuple[str, ...]] = {
     "text": ("end",),
     "tokens": ("mask",),
 }
-
-
-def says(example: Mapping[str, Any], name: str, word: str, subject: str, meaning: str) -> bool:
-    """Whether an example has the optional field `name`. Its only value is `word`; DataError for any other."""
-    value = example.get(name)
-    if value is not None and value != word:
-        raise DataError(
-            f"{subject}.{name}",
-            got=repr(value)[:100],
-            expected=f"{word!r}, or no such key",
-            next_step=f"Write {word!r} for {meaning}",
-        )
-    return value is not None
 
 
 def shapes_of(example: Mapping[str, Any]) -> list[Format]:

@@ -6,17 +6,17 @@ from __future__ import annotations
 import random
 from itertools import takewhile
 
-from bespoke.data.encode import ExampleEncoder
+from bespoke.data.messages import read_messages
 from bespoke.data.rendering import refusal
 from bespoke.data.template import random_conversation
 from bespoke.data.text import Tokenizer
-from bespoke.data.turns import Turns
+from bespoke.data.turn_tokens import TurnEncoder
+from bespoke.data.turns import Turns, protect_markers
 from bespoke.errors import DataError
 
 __all__ = ["check_trained_as_asked"]
 
 CONVERSATIONS = 40
-_ANY_LENGTH = 1 << 20  # positions
 _SHOWN = 16  # tokens
 
 
@@ -25,7 +25,8 @@ def check_trained_as_asked(tokenizer: Tokenizer, turns: Turns) -> None:
 
     TemplateError, with both texts, if a row does not.
     """
-    encoder = ExampleEncoder(tokenizer, turns, "assistant", _ANY_LENGTH)
+    protect_markers(tokenizer, turns)
+    encoder = TurnEncoder(tokenizer, turns)
     chance = random.Random(0)
     for _ in range(CONVERSATIONS):
         conversation, _ = random_conversation(chance, turns)
@@ -33,17 +34,21 @@ def check_trained_as_asked(tokenizer: Tokenizer, turns: Turns) -> None:
         for last, (role, _) in enumerate(conversation):
             before = conversation[last - 1][0] if last else "start"
             if role == "assistant" and turns.knows(before, "generate", False):
-                _check_answer(encoder, tokenizer, messages[: last + 1])
+                _check_answer(encoder, tokenizer, turns, messages[: last + 1])
 
 
-def _check_answer(encoder: ExampleEncoder, tokenizer: Tokenizer, messages: list[dict[str, str]]) -> None:
+def _check_answer(encoder: TurnEncoder, tokenizer: Tokenizer, turns: Turns, conversation: list[dict[str, str]]) -> None:
     try:
-        row = encoder.encode({"messages": messages}).rows[0]
-        prompt = encoder.prompt_ids(messages[:-1]) if len(messages) > 1 else []
+        messages = read_messages(conversation, "messages")
+        row = encoder.encode(turns.pieces(messages, False, "messages"), "messages")
+        prompt = encoder.encode(turns.pieces(messages[:-1], True, "prompt"), "prompt").tokens if messages[1:] else []
     except DataError:  # random words that this tokenizer turns into the template's own tokens
         return
-
-    tokens, mask = row.tokens.tolist(), row.mask.tolist()
+    tokens, pieces = row.tokens, [row.pieces[number] for number in row.piece_of]
+    if not any(piece.role == "assistant" and piece.is_content for piece in pieces):  # no words to train on
+        return
+    # What is trained on: the assistant's contents and endings, but no first token, since nothing stands before it.
+    mask = [0, *(int(piece.role == "assistant") for piece in pieces[1:])]
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prompt, tokens, strict=False)))
     trained_from = mask.index(1, min(len(prompt), len(mask) - 1)) if any(mask[len(prompt) :]) else len(mask)
     if same < len(prompt) or (prompt and trained_from != len(prompt)):

@@ -16,12 +16,12 @@ from bespoke import Personalizer, Training
 from bespoke.bundle.manifest import TextRecord
 from bespoke.compiler.encoding import CoreEncoder, core_encoder
 from bespoke.core import finding
-from bespoke.data.encode import ExampleEncoder
 from bespoke.data.prepare import Prepared, prepare
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.data.turns import Turns
 from bespoke.errors import BespokeError, DataError, MissingDependency
+from tests.support.example_encoder import ExampleEncoder
 from tests.unit.data.conftest import qwen, qwen_template, qwen_turns, story
 
 __all__ = ["qwen", "qwen_template", "qwen_turns", "story"]

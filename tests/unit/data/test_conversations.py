@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from bespoke.data.encode import ExampleEncoder
 from bespoke.data.template import compile_turns
 from bespoke.data.text import Tokenizer
+from tests.support.example_encoder import ExampleEncoder
 from tests.unit.data import templates
 from tests.unit.data.conftest import Messages
 

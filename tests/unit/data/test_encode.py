@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bespoke.data.encode import Encoded, ExampleEncoder
 from bespoke.data.template import compile_turns
 from bespoke.data.text import Tokenizer
 from bespoke.data.turns import Turns
 from bespoke.errors import ConfigError, DataError
+from tests.support.example_encoder import Encoded, ExampleEncoder
 from tests.unit.data import templates
 from tests.unit.data.conftest import conversation
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from bespoke.data.encode import ExampleEncoder, TrainOn
 from bespoke.data.text import Tokenizer
 from bespoke.data.turns import Turns
 from bespoke.errors import DataError
+from tests.support.example_encoder import ExampleEncoder, TrainOn
 
 
 def only(encoder: ExampleEncoder, example: dict[str, Any]) -> tuple[list[int], list[int]]:

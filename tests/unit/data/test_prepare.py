@@ -12,12 +12,12 @@ import pytest
 import safetensors.numpy
 
 from bespoke.config import JUDGED_POSITIONS
-from bespoke.data.encode import ExampleEncoder
 from bespoke.data.prepare import DataReport, prepare
 from bespoke.data.rows import TokenRows
 from bespoke.data.text import Tokenizer
 from bespoke.data.turns import Turns
 from bespoke.errors import BundleError, ConfigError, DataError
+from tests.support.example_encoder import ExampleEncoder
 
 
 @pytest.fixture

@@ -17,12 +17,12 @@ import pytest
 import tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from bespoke.data.encode import ExampleEncoder
 from bespoke.data.template import compile_turns
 from bespoke.data.text import Tokenizer
 from bespoke.data.turns import Turns
 from bespoke.data.turns_check import check_trained_as_asked
 from tests.support.checks import few_of
+from tests.support.example_encoder import ExampleEncoder
 from tests.unit.data.templates import published_folder
 
 NAMES = {

@@ -13,13 +13,13 @@ import tokenizers
 from transformers import AutoTokenizer
 
 from bespoke.compiler.text import text_rules
-from bespoke.data.encode import ExampleEncoder
 from bespoke.data.template import compile_turns
 from bespoke.data.text import Tokenizer
 from bespoke.data.turns import Glue, Turns
 from bespoke.data.turns_check import check_trained_as_asked
 from bespoke.errors import BespokeError, DataError, ModelError, TemplateError
 from bespoke.model.special_tokens import end_ids, special_token_settings
+from tests.support.example_encoder import ExampleEncoder
 from tests.unit.data import templates
 
 PLAIN_CLASS = {"tokenizer_class": "PreTrainedTokenizerFast"}

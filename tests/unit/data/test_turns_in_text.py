@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from bespoke.data.encode import ExampleEncoder
 from bespoke.data.prepare import prepare
 from bespoke.data.template import compile_turns
 from bespoke.data.text import Tokenizer
 from bespoke.data.turns import Turns, protect_markers
 from bespoke.data.turns_in_text import TurnReader
 from bespoke.errors import DataError
+from tests.support.example_encoder import ExampleEncoder
 from tests.unit.data import templates
 from tests.unit.data.conftest import conversation
 from tests.unit.data.oracle import oracle_for

@@ -19,8 +19,7 @@ from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.bundle.manifest import Manifest
 from bespoke.bundle.reader import open_bundle
 from bespoke.bundle.writer import BundleWriter
-from bespoke.data.encode import TokenRow
-from bespoke.data.rows import TokenRows
+from bespoke.data.rows import TokenRow, TokenRows
 from bespoke.format.tensors import write_arrays
 from bespoke.reference.exported import exported_adapter
 from bespoke.rules.batches import Row

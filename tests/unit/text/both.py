@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from bespoke.data.encode import ExampleEncoder
 from bespoke.data.template import compile_turns
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.errors import DataError
+from tests.support.example_encoder import ExampleEncoder
 from tests.unit.data import templates
 from tests.unit.text.lab import TextLab
 from tests.unit.text.oracle import QWEN

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from bespoke.data.encode import ExampleEncoder
 from tests.support.checks import count, new_seed
+from tests.support.example_encoder import ExampleEncoder
 from tests.unit.text.both import ALL, GIVEN, Both, Row
 from tests.unit.text.lab import TextLab
 from tests.unit.text.trained import pages

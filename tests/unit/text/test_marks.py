@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import tokenizers
 
-from bespoke.data.encode import ExampleEncoder
 from bespoke.data.marks import check_turns_are_distinct
 from bespoke.data.template import compile_turns
 from bespoke.data.text import Tokenizer
@@ -22,6 +21,7 @@ from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.data.turns import protect_markers
 from bespoke.errors import DataError, TemplateError
 from tests.support.checks import count, few_of, new_seed
+from tests.support.example_encoder import ExampleEncoder
 from tests.unit.data import templates
 from tests.unit.text.lab import TextLab
 from tests.unit.text.oracle import QWEN, oracle_for

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bespoke.data.encode import ExampleEncoder
+from tests.support.example_encoder import ExampleEncoder
 from tests.unit.text.both import ALL, GIVEN, Both
 from tests.unit.text.lab import TextLab
 

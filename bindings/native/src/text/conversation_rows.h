@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of a conversation that is longer than the longest sequence (sdk/bespoke/data/conversation_rows.py, which says the rule). Each row is a
+// Rows of a conversation that is longer than the longest sequence (tests/support/conversation_rows.py, which says the rule). Each row is a
 // conversation of its own: the system message, then neighbouring turns of the whole. Every trained message is trained in one row, and is
 // context where another row has it again.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From an example to rows of tokens with an explicit loss mask, once, when it is added (sdk/bespoke/data/encode.py).
+// From an example to rows of tokens with an explicit loss mask, once, when it is added (tests/support/example_encoder.py).
 //
 // Token i + 1 is predicted from tokens 0 .. i, so a row of n tokens has n - 1 positions; mask[i] says whether token i is trained on;
 // mask[0] is 0. Which tokens are: of messages the contents of the roles that `train_on` names, each with the ending of its turn, but of

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A row that is longer than the longest sequence (sdk/bespoke/data/row_fitting.py). What follows the last trained token goes first. An
+// A row that is longer than the longest sequence (tests/support/row_fitting.py). What follows the last trained token goes first. An
 // answer that fits stays whole, and of its prompt the end. Of an answer that does not fit by itself the beginning stays, without what would
 // end it, behind half a row of prompt, or all of a shorter one: so a model learns how such an answer begins, and not to stop there. A token
 // of bos stays in front. Older answers are trained on from their beginning or not at all.

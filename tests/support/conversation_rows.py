@@ -22,9 +22,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bespoke.data.messages import Message
-from bespoke.data.row_fitting import Row, fitted_range, kept_of, trained_end
 from bespoke.data.turn_tokens import TurnTokens
 from bespoke.data.turns import Turns
+from tests.support.row_fitting import Row, fitted_range, kept_of, trained_end
 
 __all__ = ["ConversationRows", "conversation_rows", "message_of_tokens"]
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From an example to rows of tokens with an explicit loss mask: once, when an example is added, never while training.
+"""An encoder of examples beside the shipped one (bindings/native/src/text/examples.h), which tests hold that one against.
+
+It makes rows of tokens with an explicit loss mask. It refuses preferences, which the shipped encoder takes.
 
 Token i + 1 is predicted from tokens 0 .. i, so a row of n tokens has n - 1 positions, and mask[i] says whether token i
 is trained on; mask[0] is 0. Which tokens are:
@@ -27,25 +29,24 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bespoke.data.conversation_rows import conversation_rows
-from bespoke.data.messages import ROLES, Message, read_messages, unused_keys
-from bespoke.data.row_fitting import Row, fitted, prompt_room, trained_end, with_prompt_of
+from bespoke.arguments import TRAIN_ON, TrainOn, token_ids
+from bespoke.data.messages import ROLES, Message, read_messages
 from bespoke.data.rows import Encoded, TokenRow, text_rows
-from bespoke.data.shapes import FIELDS, OPTIONAL_FIELDS, Format, says, shape_of
+from bespoke.data.shapes import FIELDS, OPTIONAL_FIELDS, Format, shape_of
 from bespoke.data.text import Tokenizer
 from bespoke.data.turn_tokens import TurnEncoder, TurnTokens
 from bespoke.data.turns import Turns, protect_markers, stop_ids
 from bespoke.errors import ConfigError, DataError, kind_of
+from tests.support.conversation_rows import conversation_rows
+from tests.support.row_fitting import Row, fitted, prompt_room, trained_end, with_prompt_of
+from tests.support.unused_keys import unused_keys
 
-__all__ = ["Encoded", "ExampleEncoder", "TokenRow", "TrainOn"]
-
-TrainOn = Literal["assistant", "user", "all"]
-_TRAIN_ON = ("assistant", "user", "all")
+__all__ = ["Encoded", "ExampleEncoder", "TrainOn"]
 
 
 class ExampleEncoder:
@@ -64,9 +65,9 @@ class ExampleEncoder:
         *,
         vocab_size: int | None = None,
     ) -> None:
-        if train_on not in _TRAIN_ON:
+        if train_on not in TRAIN_ON:
             raise ConfigError(
-                "train_on", got=repr(train_on), expected=f"one of {', '.join(_TRAIN_ON)}", next_step="Change train_on"
+                "train_on", got=repr(train_on), expected=f"one of {', '.join(TRAIN_ON)}", next_step="Change train_on"
             )
         if max_length < 1:
             raise ConfigError(
@@ -112,7 +113,7 @@ class ExampleEncoder:
         if shape == "text":
             tokenizer = self._need_tokenizer(subject)
             tokens = self._content(tokenizer, example["text"], f"{subject}.text")
-            goes_on = says(example, "end", "none", subject, "a text that goes on")
+            goes_on = _says(example, "end", "none", subject, "a text that goes on")
             if tokens and not goes_on and tokenizer.eos_id is not None:
                 tokens = [*tokens, tokenizer.eos_id]
             return self._windows(tokens, tokenizer.bos_id)
@@ -128,10 +129,6 @@ class ExampleEncoder:
             return self._ids(prompt, "prompt").tolist()
         self._need_turns("prompt")
         return self._turn_tokens(read_messages(prompt, "prompt"), "prompt", generate=True).tokens
-
-    def token_ids(self, prompt: Any) -> list[int]:
-        """Token ids as they are, where they are some."""
-        return self._ids(prompt, "prompt").tolist()
 
     def stop_ids(self) -> set[int]:
         """Tokens that end an answer: eos, and the token that ends the assistant's turn."""
@@ -170,7 +167,7 @@ class ExampleEncoder:
 
     def _encode_pair(self, example: Mapping[str, Any], subject: str) -> Encoded:
         tokenizer = self._need_tokenizer(subject)
-        is_text = says(example, "as", "text", subject, "a prompt and a completion outside of the chat")
+        is_text = _says(example, "as", "text", subject, "a prompt and a completion outside of the chat")
         if self._turn_encoder is None or is_text:
             row, answer = self._text_pair(example["prompt"], example["completion"], tokenizer, subject)
         else:
@@ -244,17 +241,7 @@ class ExampleEncoder:
             raise DataError(subject, got=error.got, expected=error.expected, next_step=error.next_step) from None
 
     def _ids(self, tokens: Any, subject: str) -> npt.NDArray[np.int32]:
-        largest = (self.vocab_size or 2**31) - 1
-        whole = isinstance(tokens, Sequence | np.ndarray) and not isinstance(tokens, str | bytes)
-        wrong = [t for t in tokens if not _is_int(t) or not 0 <= t <= largest] if whole else [tokens]
-        if wrong or not len(tokens):
-            raise DataError(
-                subject,
-                got=repr(wrong[0])[:100] if wrong else "no tokens",
-                expected=f"a list of token ids from 0 to {largest}",
-                next_step="Tokenize with the tokenizer of the bundle's own model",
-            )
-        return np.asarray(tokens, dtype=np.int32)
+        return np.asarray(token_ids(subject, tokens, self.vocab_size or 2**31), dtype=np.int32)
 
     def _need_tokenizer(self, subject: str) -> Tokenizer:
         if self.tokenizer is None:
@@ -298,7 +285,7 @@ class ExampleEncoder:
                 got=f"messages of {' and '.join(has)}" + ("" if missing else ", without words"),
                 expected=f"words of the {self.train_on}, which train_on={self.train_on!r} trains",
                 next_step=f"Add a message of the {self.train_on}, or build with train_on={has[0]!r} or 'all'"
-                if missing and has[0] in _TRAIN_ON
+                if missing and has[0] in TRAIN_ON
                 else "Leave this example out",
             )
         return DataError(
@@ -307,6 +294,19 @@ class ExampleEncoder:
             expected="at least one token that is trained on",
             next_step="Leave this example out",
         )
+
+
+def _says(example: Mapping[str, Any], name: str, word: str, subject: str, meaning: str) -> bool:
+    """Whether the optional field `name` of an example is `word`, the only one that it may have. DataError for another."""
+    value = example.get(name)
+    if value is not None and value != word:
+        raise DataError(
+            f"{subject}.{name}",
+            got=repr(value)[:100],
+            expected=f"{word!r}, or no such key",
+            next_step=f"Write {word!r} for {meaning}",
+        )
+    return value is not None
 
 
 def _row(tokens: list[int], mask: list[int]) -> TokenRow:
