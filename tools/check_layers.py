@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # __init__, which only re-exports, and `bespoke_plugins` is all of plugins/bespoke_plugins.
 LAYERS = (
     "version",
+    "verbs",
+    "remedies",
     "errors",
     "arguments",
     "format",
@@ -63,7 +65,7 @@ LAYERS = (
 )
 
 # Stricter than the order: the only modules that these may import in addition to their own and, in the sdk, the foundation.
-FOUNDATION = {"version", "errors", "arguments", "format.plain_file", "config"}
+FOUNDATION = {"version", "verbs", "remedies", "errors", "arguments", "format.plain_file", "config"}
 MAY_IMPORT: dict[str, set[str]] = {
     "bespoke.format": set(),
     "bespoke.rules": set(),

@@ -15,6 +15,7 @@ from bespoke import errors
 from bespoke.bundle.manifest_schema import manifest_schema
 from bespoke.plan.instructions import Plan
 from bespoke.plan.kinds import rules_document
+from bespoke.verbs import KOTLIN_SETTINGS, VERB_OF
 
 # The core's errors: name in C++ -> class. `Internal` is a defect of the core. The status in the C API is the position in this
 # list, from 1 on: the list only grows.
@@ -59,6 +60,8 @@ def schemas() -> dict[str, str]:
         **texts,
         **tables(),
         "error_kinds.inc": error_kinds(),
+        "verbs.inc": verbs(),
+        "remedies.json": json.dumps(remedies(), indent=2) + "\n",
         "errors.json": json.dumps(error_table(), indent=2) + "\n",
     }
 
@@ -71,6 +74,7 @@ def kotlin() -> dict[str, str]:
         "Records.kt": kotlin_types.records(records),
         "Example.kt": kotlin_types.example(example),
         "BespokeErrors.kt": kotlin_types.errors(error_table()),
+        "Names.kt": kotlin_types.names(remedies()),
     }
 
 
@@ -79,6 +83,30 @@ def error_kinds() -> str:
     head = LICENCE + "// Written by tools/write_schemas.py from sdk/bespoke/errors.py.\n"
     rows = enumerate(CORE_ERRORS.items(), 1)
     return head + "".join(f'BESPOKE_ERROR({kind}, "{error.__name__}", {status})\n' for status, (kind, error) in rows)
+
+
+def verbs() -> str:
+    """For C++: BESPOKE_VERB(key, the first name in C or nothing, the name in Python), one a line."""
+    head = LICENCE + "// Written by tools/write_schemas.py from sdk/bespoke/verbs.py.\n"
+    names = remedies()["verbs"].items()
+    return head + "".join(f'BESPOKE_VERB({key}, "{verb["c"] or ""}", "{verb["python"]}")\n' for key, verb in names)
+
+
+def remedies() -> dict[str, dict[str, dict[str, str | None]]]:
+    """For other languages: what errors call verbs and settings, by the names in `references` of an error. Other settings are called
+    the same in all."""
+    return {
+        "verbs": {
+            key: {"python": verb.full_python, "c": _first(verb.c), "kotlin": _first(verb.kotlin)}
+            for key, verb in sorted(VERB_OF.items())
+            if key.isidentifier() and not key.startswith("_")
+        },
+        "settings": {name: {"kotlin": kotlin} for name, kotlin in KOTLIN_SETTINGS.items()},
+    }
+
+
+def _first(names: str | None) -> str | None:
+    return None if names is None else names.partition(", ")[0]
 
 
 def error_table() -> list[dict[str, object]]:

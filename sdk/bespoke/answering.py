@@ -15,6 +15,7 @@ from bespoke.core.engine import Engine
 from bespoke.core.handle import Handle
 from bespoke.data.example_json import example_json
 from bespoke.errors import DataError, GenerationError, kind_of
+from bespoke.remedies import setting, verb
 from bespoke.rules.records import AnswerPiece, Classification, Score
 from bespoke.rules.report import Evaluation
 from bespoke.tasks import Task, TaskReport, judge
@@ -59,7 +60,10 @@ class AnsweringModel:
         arguments.one_of("split", split, ("validation", "train"))
         if examples is not None and (not isinstance(examples, Sequence) or isinstance(examples, str | bytes)):
             raise DataError(
-                "examples", got=kind_of(examples), expected="a list of examples", next_step="Give them as a list"
+                setting("examples"),
+                got=kind_of(examples),
+                expected="a list of examples",
+                next_step="Give them as a list",
             )
         self._core.check_open()
         texts = None
@@ -119,7 +123,7 @@ class AnsweringModel:
                 "prompt",
                 got="a bundle that takes token ids only",
                 expected="a bundle with a tokenizer",
-                next_step="Use generate_ids",
+                next_step="Use " + verb("generate_ids"),
             )
         pieces = self._answer(
             prompt,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from bespoke.errors import BespokeError, ConfigError, DataError, shown
+from bespoke.remedies import setting
 
 __all__ = ["TRAIN_ON", "TrainOn", "folder", "function", "number", "one_of", "path", "token_ids", "whole_number"]
 
@@ -97,7 +98,7 @@ def path(name: str, value: Any, expected: str) -> Path:
     found = Path(value)
     if is_url(value):
         raise ConfigError(
-            name,
+            setting(name),
             got=f"a URL, {shown(os.fspath(value))}",
             expected=expected,
             next_step="Give the path in it, without the scheme",
@@ -126,14 +127,14 @@ def _check_utf8(name: str, path: Path) -> None:
         str(whole).encode()
     except UnicodeEncodeError:
         raise ConfigError(
-            name,
+            setting(name),
             got=shown(str(whole)),
             expected="a path of UTF-8 text",
             next_step="Rename what has other bytes in its name, or reach it by a link with another name",
         ) from None
     except OSError as problem:
         raise ConfigError(
-            name,
+            setting(name),
             got=f"{shown(str(path))}, in a working folder that cannot be named: {problem.strerror}",
             expected="a path",
             next_step="Give a path from the root on, or change to a folder that is there",
@@ -147,4 +148,4 @@ def function(name: str, value: Any, expected: str) -> None:
 
 
 def _wrong(error: Raised, name: str, value: Any, expected: str) -> BespokeError:
-    return error(name, got=shown(value), expected=expected, next_step=f"Change {name}")
+    return error(setting(name), got=shown(value), expected=expected, next_step="Change " + setting(name))

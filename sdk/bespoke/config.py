@@ -14,6 +14,7 @@ from pydantic_core import PydanticKnownError
 
 from bespoke.errors import ConfigError, shown
 from bespoke.format.json_strict import shown_json
+from bespoke.remedies import setting
 
 MEGABYTE = 10**6  # MB = 10**6 bytes, everywhere
 MAX_BUDGETS = 8
@@ -61,7 +62,7 @@ def as_tuple(value: Any) -> Any:
 
 def _lengths(value: tuple[int, ...]) -> tuple[int, ...]:
     if min(value, default=1) < 1 or len(set(value)) != len(value):
-        raise ValueError("lengths of at least 1 token, each once")
+        raise ValueError("different whole numbers, each 1 or more")
     return value
 
 
@@ -197,13 +198,13 @@ def config_problems(
     for entry in error.errors():
         where = ".".join([subject, *(str(part) for part in entry["loc"])])
         unknown = entry["type"] == "extra_forbidden"
-        expected, next_step = expected_of(entry), f"Change {where}"
+        expected, next_step = expected_of(entry), "Change " + setting(where)
         if unknown:
             fields = sorted({*kind.model_fields, *more_fields})
             near = difflib.get_close_matches(str(entry["loc"][-1]), fields, 1) if more_fields else []
             expected = f"one of the fields {', '.join(fields)}"
-            next_step = f"Did you mean '{near[0]}'?" if near else "Remove it or mend its name"
-        problems.append(ConfigError(where, got=_shown(entry["input"]), expected=expected, next_step=next_step))
+            next_step = f"Did you mean '{near[0]}'?" if near else "Remove it or correct its name"
+        problems.append(ConfigError(setting(where), got=_shown(entry["input"]), expected=expected, next_step=next_step))
     return problems
 
 

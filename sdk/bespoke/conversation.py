@@ -13,6 +13,7 @@ from bespoke import arguments
 from bespoke.core.answers import Generation, OpenConversation
 from bespoke.data.example_json import why_not_json
 from bespoke.errors import DataError, GenerationError, StateError, kind_of, shown
+from bespoke.remedies import setting
 from bespoke.rules.records import AnswerEnd, AnswerPiece
 from bespoke.rules.sampling import check_sampling
 
@@ -104,10 +105,10 @@ def generation_of(
     listed = isinstance(stop_texts, Sequence) and not isinstance(stop_texts, str)
     if not listed or not all(isinstance(text, str) and text for text in stop_texts):
         raise GenerationError(
-            "stop_texts",
+            setting("stop_texts"),
             got=shown(stop_texts),
             expected="a list of texts, none of them empty",
-            next_step="Change stop_texts",
+            next_step="Change " + setting("stop_texts"),
         )
     _json("stop_texts", list(stop_texts), "Use texts without halves of surrogate pairs")
     return Generation(max_tokens, temperature, top_p, top_k, seed, tuple(stop_texts))

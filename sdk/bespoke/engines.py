@@ -20,8 +20,9 @@ from bespoke.core.finding import find
 from bespoke.core.handle import Place
 from bespoke.core.in_process import InProcess, Torch
 from bespoke.core.own_process import BUILT_IN, OwnProcess
-from bespoke.errors import ConfigError, shown
+from bespoke.errors import ConfigError
 from bespoke.reference.device import GPU_TARGET, no_gpu
+from bespoke.remedies import setting
 
 if TYPE_CHECKING:
     from bespoke.core.torch_engine import TorchEngine
@@ -51,15 +52,15 @@ def engine_name(engine: str | None, manifest: Manifest) -> str:
         return TORCH
     if engine is not None and engine not in targets:
         raise ConfigError(
-            f"engine {shown(engine)}",
+            setting("engine", engine),
             got=f"a bundle for {', '.join(targets)}",
             expected="'torch', or a target that the bundle was compiled for",
-            next_step=f"Build it with targets={shown(engine)}, or use the engine 'torch'",
+            next_step="Build it with " + setting("targets", engine) + ", or use " + setting("engine", TORCH),
         )
     core = find()
     if engine is None:
         return TORCH if core.path is None else BUILT_IN
-    core.required(f"engine '{engine}'")
+    core.required(setting("engine", engine))
     return engine
 
 

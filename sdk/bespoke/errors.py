@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from numbers import Number
 from typing import ClassVar
 
+from bespoke.remedies import Words
+
 MAX_PART_BYTES = 1000  # of each of an error's four parts, in UTF-8; kMaxPartBytes of the device core
 _MAX_LISTED_BYTES = 4 * MAX_PART_BYTES
 _SHOWN_CHARACTERS = 200
@@ -30,12 +32,16 @@ def printable(text: str, most: int = MAX_PART_BYTES) -> str:
     if len(text) <= most and text.isprintable() and len(text.encode()) <= most:
         return text
     if len(text) <= most:
-        whole = "".join(map(_escaped, text))
+        whole = text.with_texts(_printable) if isinstance(text, Words) else _printable(text)
         if len(whole.encode()) <= most:
             return whole
     room = (most - len(_left_out(len(text)))) // 2
     head, tail = _as_many_as_fit(text[:room], room), _as_many_as_fit(text[: -room - 1 : -1], room)
     return "".join((*head, _left_out(len(text) - len(head) - len(tail)), *reversed(tail)))
+
+
+def _printable(text: str) -> str:
+    return "".join(map(_escaped, text))
 
 
 def _left_out(count: int) -> str:
@@ -61,8 +67,8 @@ class BespokeError(Exception):
     """Base of all errors of the SDK.
 
     `subject` is the object at fault (a file, a field, a value of the plan), `got` what was found there, `expected`
-    what should have been there, `next_step` an instruction to the reader. All four are plain text without a final dot, each
-    printable and bounded, whatever it was made of.
+    what should have been there, `next_step` an instruction to the reader. All four are text without a final dot, printable and
+    bounded whatever went into them. One that names verbs or settings is `Words` of bespoke.remedies, for other languages.
     """
 
     exit_code: ClassVar[int] = 1
@@ -133,7 +139,7 @@ class ConfigError(BespokeError):
             f"{len(problems)} settings ({', '.join(p.subject for p in problems)})",
             got="several problems",
             expected="settings without these problems",
-            next_step="Mend each of them and run again",
+            next_step="Fix them and run again",
         )
         whole.got = "\n  " + "\n  ".join(lines) + "\n"  # the only part with lines of its own
         whole.problems = tuple(problems)

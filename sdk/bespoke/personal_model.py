@@ -19,6 +19,7 @@ from bespoke.core.handle import Handle, Place, Request, reset_for_new_base
 from bespoke.engines import engine_for
 from bespoke.errors import AdapterError, ConfigError, shown
 from bespoke.examples import Examples
+from bespoke.remedies import setting
 from bespoke.rules.records import AdapterFormat, PlannedTraining, Run, Version
 from bespoke.rules.report import Progress, TrainReport
 from bespoke.system.descriptors import opens_files
@@ -227,7 +228,10 @@ class PersonalModel(AnsweringModel):
         """
         if method is not None and not isinstance(method, str):
             raise ConfigError(
-                "train.method", got=shown(method), expected="the name of a method", next_step="Change train.method"
+                setting("train.method"),
+                got=shown(method),
+                expected="the name of a method",
+                next_step="Change " + setting("train.method"),
             )
         given = {name: value for name, value in (("steps", steps), ("seed", seed)) if value is not None}
         settings_from(Training, "train", {**overrides, **given})
@@ -294,7 +298,7 @@ class PersonalModel(AnsweringModel):
                 "the adapter to export",
                 got="none: no training was accepted, so the base model answers",
                 expected="an accepted adapter",
-                next_step="Train first, or ask for base=True, an adapter that changes nothing",
+                next_step="Train first, or ask for " + setting("base", True) + ", an adapter that changes nothing",
             )
         self._core.export_adapter(folder, format, base)
         return folder

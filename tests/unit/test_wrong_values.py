@@ -33,8 +33,13 @@ def _constant(number: Any) -> Callable[[], object]:
         (lambda: Training(learning_rate=INFINITY), "Training.learning_rate", "inf", "a finite number"),
         (lambda: Training(steps="ten"), "Training.steps", "'ten'", "a whole number"),  # type: ignore[arg-type]
         (lambda: Training(schedule="slow"), "Training.schedule", "'slow'", "'constant', 'linear' or 'cosine'"),  # type: ignore[arg-type]
-        (lambda: Training(sequence_lengths=(0,)), "Training.sequence_lengths", "[0]", "at least 1 token"),
-        (lambda: Training(sequence_lengths=(64, 64)), "Training.sequence_lengths", "[64, 64]", "each once"),
+        (lambda: Training(sequence_lengths=(0,)), "Training.sequence_lengths", "[0]", "each 1 or more"),
+        (
+            lambda: Training(sequence_lengths=(64, 64)),
+            "Training.sequence_lengths",
+            "[64, 64]",
+            "expected different whole numbers, each 1 or more",
+        ),
         (lambda: Training(sequence_lengths=()), "Training.sequence_lengths", "[]", "at least 1 entries"),
         (lambda: Training(sequence_lengths=64), "Training.sequence_lengths", "64", "a list"),  # type: ignore[arg-type]
         (lambda: Training(step=5), "Training.step", "5", "one of the fields"),  # type: ignore[call-arg]

@@ -64,7 +64,8 @@ enum {
 /* </statuses> */
 };
 
-/* The same names and four parts as in the Python SDK: what it is about, what was got, what was expected, what to do. */
+/* The same names and four parts as in the Python SDK: what it is about, what was got, what was expected, what to do. Verbs and settings
+ * that they name are called as in C. */
 typedef struct bespoke_error {
   size_t struct_size;
   bespoke_status status;
@@ -73,6 +74,9 @@ typedef struct bespoke_error {
   const char *got;
   const char *expected;
   const char *next_step;
+  const char *references; /* null, or JSON: the parts that name verbs and settings, for a binding that says them in its own language's
+                             words: {"next_step": ["...", {"do": "forget", "arguments": ["id"]}, "...", {"setting": "memory_mb",
+                             "value": 64}]}. What they are called in each language: bindings/schema/remedies.json */
 } bespoke_error;
 
 /* Every error is freed with it, also the one that says that there was no memory for an error: that one is not allocated. */

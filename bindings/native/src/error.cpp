@@ -5,13 +5,23 @@
 
 namespace bespoke {
 
-Error::Error(Kind kind, std::string subject, std::string got, std::string expected, std::string next_step)
+Error::Error(Kind kind, Wording subject, Wording got, Wording expected, Wording next_step)
     : kind(kind),
       subject(printable(std::move(subject))),
       got(printable(std::move(got))),
       expected(printable(std::move(expected))),
       next_step(printable(std::move(next_step))) {
   message = this->subject + ": got " + this->got + "; expected " + this->expected + ". " + this->next_step + ".";
+}
+
+std::string references_of(const Error& error) {
+  const std::pair<const char*, const Wording*> parts[] = {
+      {"subject", &error.subject}, {"got", &error.got}, {"expected", &error.expected}, {"next_step", &error.next_step}};
+  std::string json;
+  for (const auto& [name, words] : parts)
+    if (const std::string part = json_of(*words); !part.empty())
+      json += std::string(json.empty() ? "{" : ",") + "\"" + name + "\":" + part;
+  return json.empty() ? json : json + "}";
 }
 
 const char* name_of(Kind kind) {

@@ -5,6 +5,8 @@
 #include <exception>
 #include <string>
 
+#include "remedies.h"
+
 namespace bespoke {
 
 // `Internal` is a defect of the core: "BespokeError".
@@ -15,13 +17,16 @@ enum class Kind {
 };
 
 struct Error : std::exception {
-  Error(Kind kind, std::string subject, std::string got, std::string expected, std::string next_step);
+  Error(Kind kind, Wording subject, Wording got, Wording expected, Wording next_step);
   const char* what() const noexcept override { return message.c_str(); }
 
   Kind kind;
-  std::string subject, got, expected, next_step;  // text without a final dot, each printable and bounded whatever it was made of
-  std::string message;                            // all of it in one line
+  Wording subject, got, expected, next_step;  // text without a final dot, each printable and bounded whatever it was made of
+  Wording message;                            // all of it in one line
 };
+
+// The parts that name verbs or settings, as JSON: {"next_step": ["...", {"do": "abandon_run"}, ...]}; empty where none does.
+std::string references_of(const Error& error);
 
 const char* name_of(Kind kind);  // of the Python class
 int status_of(Kind kind);        // of the C API

@@ -25,6 +25,7 @@ from bespoke.bundle.signature import SIGNATURE_BYTES, check_trust, raw_public_ke
 from bespoke.bundle.sources import Extent, Source, open_source
 from bespoke.errors import BundleError, ConfigError, SignatureError
 from bespoke.format.tensors import tensors_from_buffer
+from bespoke.remedies import setting
 
 __all__ = ["Authenticated", "Bundle", "open_bundle"]
 
@@ -188,7 +189,7 @@ class Bundle:
         methods = {method.name: method for method in self.manifest.methods}
         if not methods:
             raise ConfigError(
-                "method",
+                setting("method"),
                 got="a bundle without methods, which answers and does not train",
                 expected="a bundle with a method",
                 next_step="Build it again with an optimizer",

@@ -20,6 +20,7 @@ from typing import Any
 from bespoke import arguments
 from bespoke.errors import ConfigError, MissingDependency, SignatureError, shown
 from bespoke.format.plain_file import read_plain
+from bespoke.remedies import setting
 
 __all__ = [
     "PUBLIC_KEY_BYTES",
@@ -57,14 +58,14 @@ def check_trust(pin_sha256: str | None, public_key: bytes | None) -> None:
     """Raise ConfigError unless each is None or valid in form. An empty pin is an error, not a missing pin."""
     if pin_sha256 is not None and not (isinstance(pin_sha256, str) and re.fullmatch("[0-9a-fA-F]{64}", pin_sha256)):
         raise ConfigError(
-            "pin_sha256",
+            setting("pin_sha256"),
             got=shown(pin_sha256),
             expected="64 hexadecimal digits: the sha256 of manifest.json",
-            next_step="Change pin_sha256",
+            next_step="Change " + setting("pin_sha256"),
         )
     if public_key is not None and not isinstance(public_key, bytes):
         raise ConfigError(
-            "public_key", got=shown(public_key), expected="bytes", next_step="Read the key's file as bytes"
+            setting("public_key"), got=shown(public_key), expected="bytes", next_step="Read the key's file as bytes"
         )
 
 

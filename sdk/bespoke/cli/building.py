@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bespoke.arguments import TRAIN_ON
-from bespoke.cli.hints import option_names, said
+from bespoke.cli.hints import CommandLine, option_names
 from bespoke.cli.output import PATH, Output, cut, format_option, print_json, progress
 from bespoke.cli.row_options import ROW_FORMAT, encoding_option, field_option, given_fields, unused_lines
 from bespoke.cli.settings import FLAGS, personalizer, setting_flags
 from bespoke.errors import BuildWarning, BundleError, ConfigError
+from bespoke.remedies import rendered
 from bespoke.rules.report import megabytes
 
 if TYPE_CHECKING:
@@ -125,14 +126,14 @@ def build(
 def _notes() -> Iterator[list[str]]:
     """What a build passes over, in the words of the command line; other warnings are shown as ever."""
     found: list[str] = []
-    options = option_names(build)
+    language = CommandLine(option_names(build))
     with warnings.catch_warnings():
         warnings.simplefilter("always", BuildWarning)
         show = warnings.showwarning
 
         def take(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
             if issubclass(category, BuildWarning):
-                found.append(said(str(message), options))
+                found.append(rendered(message.args[0] if isinstance(message, Warning) else message, language))
             else:
                 show(message, category, *place, **more)
 

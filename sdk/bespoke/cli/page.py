@@ -11,8 +11,8 @@ import click
 from bespoke import errors
 from bespoke.cli import Commands, cli
 from bespoke.cli.output import INTERRUPTED
-from bespoke.cli.verbs import verbs_table
 from bespoke.errors import BespokeError
+from bespoke.verbs import VERBS
 
 __all__ = ["command_line_page", "error_classes"]
 
@@ -73,7 +73,7 @@ def error_classes() -> list[type[BespokeError]]:
 
 def command_line_page() -> str:
     """Markdown: how commands answer and end, then the help of each."""
-    lines = [_HEAD.rstrip("\n").replace("VERBS", verbs_table())]
+    lines = [_HEAD.rstrip("\n").replace("VERBS", _verbs_table())]
     by_code: dict[int, list[type[BespokeError]]] = {}
     for kind in error_classes():
         by_code.setdefault(kind.exit_code, []).append(kind)
@@ -111,6 +111,20 @@ class _WithoutPlugins(Commands):
 
 def _first_sentence(kind: type[BespokeError]) -> str:
     return " ".join((kind.__doc__ or "").split()).partition(". ")[0].rstrip(".")
+
+
+def _verbs_table() -> str:
+    """The table of verbs, as Markdown."""
+    rows = [
+        ("to", "Python", "command line", "C", "Kotlin"),
+        ("---",) * 5,
+        *((verb.what, *map(_cell, verb[1:])) for verb in VERBS),
+    ]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _cell(names: str | None) -> str:
+    return "-" if names is None else ", ".join(f"`{name}`" for name in names.split(", "))
 
 
 if __name__ == "__main__":

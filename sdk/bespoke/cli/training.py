@@ -32,6 +32,7 @@ from bespoke.cli.row_options import ROW_FORMAT, encoding_option, field_option, g
 from bespoke.cli.settings import TRAIN_FLAGS, setting_flags
 from bespoke.errors import ConfigError, DataError
 from bespoke.format.result_file import check_place, write
+from bespoke.remedies import setting
 
 if TYPE_CHECKING:
     from bespoke.data.files import ReadReport
@@ -71,7 +72,7 @@ def _check_answers_are_trained(bundle: Path, task: str, trust: Trust) -> None:
             f"--task {task}",
             got="a bundle that trains on the user's words, which are the questions of a task",
             expected="one that trains on the answers",
-            next_step="Build a bundle with train_on='assistant'",
+            next_step="Build a bundle with " + setting("train_on", "assistant"),
         )
 
 

@@ -50,6 +50,7 @@ from bespoke.plan.kinds import ADAPTER_GROUP
 from bespoke.plan.same_state import check_same_state
 from bespoke.plan.verify import verify
 from bespoke.reference.torch_settings import computing
+from bespoke.remedies import setting
 from bespoke.version import __version__
 
 if TYPE_CHECKING:
@@ -191,14 +192,14 @@ def _check(request: BuildRequest, config: ModelConfig) -> None:
     longest = request.sequence_lengths[-1]
     if longest > config.max_positions:
         raise ConfigError(
-            "training.sequence_lengths",
+            setting("training.sequence_lengths"),
             got=str(longest),
             expected=f"at most {config.max_positions}, which the model knows",
             next_step="Leave out what is longer",
         )
     if request.context is not None and request.context > config.max_positions:
         raise ConfigError(
-            "context",
+            setting("context"),
             got=str(request.context),
             expected=f"at most {config.max_positions}, which the model knows",
             next_step="Lower it",

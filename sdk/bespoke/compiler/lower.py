@@ -23,7 +23,7 @@ def lower(target: Target, options: Settings, graph: Graph, folder: Path, baked: 
             error.subject,
             got=error.got,
             expected=error.expected,
-            next_step=f"{error.next_step}. Targets that can compile this graph: {able}",
+            next_step=error.next_step + f". Targets that can compile this graph: {able}",
         ) from error
 
 

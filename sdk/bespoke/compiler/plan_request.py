@@ -12,6 +12,7 @@ from bespoke.errors import ConfigError, PlanError
 from bespoke.graph.builder import PlanBuilder
 from bespoke.methods.sections import evaluate_step
 from bespoke.plan.instructions import Record
+from bespoke.remedies import Like, Words, setting
 
 if TYPE_CHECKING:
     from bespoke.compiler.request import Method
@@ -98,14 +99,19 @@ def _check_accumulates(method: Method, b: PlanBuilder) -> None:
     if any(isinstance(instruction, Record) for code in b.draft.sections.values() for instruction in code):
         raise ConfigError(
             f"training of method '{method.name}'",
-            got=f"accumulation={method.training.accumulation}, clip_norm={method.training.clip_norm}",
-            expected="accumulation=1 and clip_norm=None: the method keeps a journal of single steps",
-            next_step=f"Override them in optimizers={{'{method.name}': {{...}}}}",
+            got=_micro_step_settings(method.training.accumulation, ", ", method.training.clip_norm),
+            expected=_micro_step_settings(1, " and ", None) + ": the method keeps a journal of single steps",
+            next_step="Override them in " + setting("optimizers", {method.name: Like("{...}", "")}),
         )
     if "apply_step" not in b.draft.sections:
         raise PlanError(
             f"Method '{method.name}'",
             got="a step without section apply_step",
             expected="gradients handed to bespoke.methods.update, which accumulates and clips",
-            next_step="Yield (adapter, gradients) to update, or set accumulation=1 and clip_norm=None",
+            next_step="Yield (adapter, gradients) to update, or set " + _micro_step_settings(1, " and ", None),
         )
+
+
+def _micro_step_settings(accumulation: int, between: str, clip_norm: float | None) -> Words:
+    """The two settings that divide a step into micro-steps."""
+    return setting("accumulation", accumulation) + between + setting("clip_norm", clip_norm)

@@ -28,6 +28,7 @@ from bespoke.plan.compile import LiveSections, compile_plan, step_seconds, with_
 from bespoke.plan.costs import Costs, Workspace
 from bespoke.plan.draft import DraftPlan
 from bespoke.plan.instructions import Plan
+from bespoke.remedies import setting
 
 MAX_COMBINATIONS = 4096
 MAX_TRIES = 8  # combinations that are planned for the whole model, and plans of one combination to use a budget up
@@ -137,7 +138,9 @@ class Planner:
             self.request.subject,
             got=f"a budget of {budget_bytes / 1e6:.1f} MB",
             expected=f"at least {figures[0]}, the smallest plan that it has; the fastest takes {figures[1]}",
-            next_step=f"Set Budget(memory_mb={-(-smallest.peak // 100_000) / 10}), {self.request.way_out}",
+            next_step="Set "
+            + setting("budget.memory_mb", -(-smallest.peak // 100_000) / 10)
+            + f", {self.request.way_out}",
         )
 
     # ---- forecasts of combinations ---------------------------------------------------------------------------------------

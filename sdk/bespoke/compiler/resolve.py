@@ -15,6 +15,7 @@ from bespoke import arguments, plugins
 from bespoke.compiler.request import BuildArguments, BuildRequest, Method, TargetChoice
 from bespoke.config import Budget, Lora, Settings, Training, config_problems
 from bespoke.errors import BespokeError, ConfigError, MissingDependency, shown
+from bespoke.remedies import setting
 
 if TYPE_CHECKING:
     from bespoke.contracts import Optimizer, Target
@@ -44,7 +45,7 @@ def resolve(optimizers: Named, targets: Named, given: BuildArguments) -> BuildRe
     if not isinstance(train_on, str) or train_on not in arguments.TRAIN_ON:
         *others, last = map(repr, arguments.TRAIN_ON)
         choices = f"{', '.join(others)} or {last}"
-        problems.append(ConfigError("train_on", got=shown(train_on), expected=choices, next_step="Choose one"))
+        problems.append(ConfigError(setting("train_on"), got=shown(train_on), expected=choices, next_step="Choose one"))
     for name, values in _by_name("optimizers", optimizers, problems, may_be_none=True):
         plugin = _plugin("optimizer", name, problems)
         if plugin is None:
@@ -68,19 +69,19 @@ def resolve(optimizers: Named, targets: Named, given: BuildArguments) -> BuildRe
     if len(lengths) > 1:
         problems.append(
             ConfigError(
-                "training.sequence_lengths",
+                setting("training.sequence_lengths"),
                 got=f"{len(lengths)} different lists",
                 expected="one list for all methods",
-                next_step="Set sequence_lengths in Training only: tokens are cut to them once",
+                next_step="Set " + setting("sequence_lengths") + " in Training only: tokens are cut to them once",
             )
         )
     request = BuildRequest(**vars(given), methods=tuple(methods), targets=tuple(chosen))
     if request.context is not None and request.context < request.sequence_lengths[-1]:
         problems.append(
             ConfigError(
-                "context",
+                setting("context"),
                 got=shown(request.context),
-                expected=f"at least {request.sequence_lengths[-1]}, the longest of sequence_lengths",
+                expected=f"at least {request.sequence_lengths[-1]}, the longest of " + setting("sequence_lengths"),
                 next_step="Raise it, or leave out longer sequences",
             )
         )
@@ -139,7 +140,7 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
 
 def _wrong_kinds(given: BuildArguments) -> list[ConfigError]:
     problems = [
-        ConfigError(name, got=shown(getattr(given, name)), expected=words, next_step=f"Change {name}")
+        ConfigError(setting(name), got=shown(getattr(given, name)), expected=words, next_step="Change " + setting(name))
         for name, (kinds, words) in _KINDS.items()
         if not isinstance(getattr(given, name), kinds)
     ]
@@ -163,7 +164,7 @@ def _check_text(name: str, value: Any) -> None:
                 text.encode()
         except UnicodeEncodeError:
             raise ConfigError(
-                name, got=shown(text), expected="text that UTF-8 can hold", next_step=f"Change {name}"
+                setting(name), got=shown(text), expected="text that UTF-8 can hold", next_step="Change " + setting(name)
             ) from None
 
 
@@ -185,10 +186,10 @@ def _by_name(
     if not pairs or not named_well or len(set(names)) < len(names):
         problems.append(
             ConfigError(
-                subject,
+                setting(subject),
                 got="none" if empty else shown(named),
                 expected="at least one name" if empty else "a name, several different ones, or name -> options",
-                next_step=f"Name one in {subject}",
+                next_step="Name one in " + setting(subject),
             )
         )
         return []

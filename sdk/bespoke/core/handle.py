@@ -37,6 +37,7 @@ from bespoke.core.library import (
 )
 from bespoke.core.process import POLL_SECONDS, check_process
 from bespoke.errors import StateError
+from bespoke.remedies import verb
 from bespoke.rules.records import AddedExample, AnswerPiece, ExampleInfo, Forgotten, PlannedTraining, Run, Version
 from bespoke.rules.report import Listener, Phase, Progress
 
@@ -124,7 +125,7 @@ class Handle:
                     str(self.state),
                     got="a model that was closed",
                     expected="an open one",
-                    next_step="Open it again with PersonalModel.open",
+                    next_step="Open it again with " + verb("open"),
                 )
             self._calls += 1
         try:

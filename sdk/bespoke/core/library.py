@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from bespoke import errors
 from bespoke.core.finding import find, library_of
 from bespoke.errors import BespokeError, MissingDependency
+from bespoke.remedies import from_json
 
 __all__ = ["FUNCTIONS", "STRUCTS", "Library", "error_of", "load", "record", "struct", "text"]
 
@@ -34,6 +35,7 @@ class CError(c.Structure):
         ("status", c.c_int32),
         ("kind", c.c_char_p),
         *((part, c.c_char_p) for part in PARTS),
+        ("references", c.c_char_p),
     )
 
 
@@ -202,9 +204,7 @@ class Library:
         error = c.POINTER(CError)()
         if self.plain(name, *arguments, c.byref(error)):
             try:
-                raise error_of(
-                    {part: getattr(error.contents, part).decode("utf-8", "replace") for part in ("kind", *PARTS)}
-                )
+                raise error_of(_parts_of(error.contents))
             finally:
                 self.plain("bespoke_error_free", error)
 
@@ -218,17 +218,28 @@ class Library:
             self.plain("bespoke_free", document)
 
 
+def _parts_of(error: CError) -> dict[str, Any]:
+    """The parts of an error record. The record of an older library has no `references`."""
+    parts: dict[str, Any] = {part: getattr(error, part).decode("utf-8", "replace") for part in ("kind", *PARTS)}
+    has_references = error.struct_size >= c.sizeof(CError) and error.references
+    return {**parts, "references": json.loads(error.references) if has_references else {}}
+
+
 def record(kind: type[Record], values: Mapping[str, Any]) -> Record:
     """A record from JSON. Leaves out fields that this version does not know."""
     return kind(**{item.name: values[item.name] for item in fields(kind) if item.name in values})  # type: ignore[arg-type]
 
 
 def error_of(event: Mapping[str, Any]) -> BespokeError:
-    """An error of the core as the SDK's error of the same name, with the core's four parts."""
+    """An error of the core as the SDK's error of the same name, with the core's four parts.
+
+    `references` has the parts that name verbs and settings, which Python and C call differently.
+    """
+    references = event.get("references", {})
     kind = getattr(errors, str(event.get("kind")), None)
     if not (isinstance(kind, type) and issubclass(kind, BespokeError)):
         kind = BespokeError
-    parts = {name: str(event.get(name, "")) for name in PARTS}
+    parts = {name: from_json(references.get(name, event.get(name, ""))) for name in PARTS}
     return kind(parts.pop("subject"), **parts)
 
 

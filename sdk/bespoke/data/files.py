@@ -29,6 +29,7 @@ from bespoke.data.reading.report import ReadReport
 from bespoke.data.reading.text_lines import checked_encoding, whole_text
 from bespoke.data.shapes import FIELDS, OPTIONAL_FIELDS, Format, refuse_chat_table, shape_of, shapes_of
 from bespoke.errors import ConfigError, DataError, shown
+from bespoke.remedies import setting
 
 __all__ = ["FILE_FORMATS", "FileFormat", "ReadReport", "checked_fields", "mapped", "read_examples", "read_rows"]
 
@@ -64,7 +65,7 @@ def read_examples(
     if format in WITH_ROLES:
         if fields:
             raise ConfigError(
-                "fields",
+                setting("fields"),
                 got=shown(dict(fields)),
                 expected=f"none: an export of {format} has no columns",
                 next_step="Leave it out",
@@ -127,12 +128,14 @@ def read_rows(
 def _check_format(format: str | None, path: str | Path) -> None:
     if format is None or format in FILE_FORMATS:
         return
-    next_step = "Change format"
+    next_step: str = "Change " + setting("format")
     if format in EXPORTS:
         next_step = (
             f"Make examples of it first: bespoke read {Path(path).name} --as {format} --me NAME --out examples.jsonl"
         )
-    raise ConfigError("format", got=repr(format), expected=f"one of {', '.join(FILE_FORMATS)}", next_step=next_step)
+    raise ConfigError(
+        setting("format"), got=repr(format), expected=f"one of {', '.join(FILE_FORMATS)}", next_step=next_step
+    )
 
 
 def _refuse_chats(path: Path, row: Mapping[str, Any]) -> None:
@@ -159,7 +162,7 @@ def _shape_of(example: Mapping[str, Any], where: str) -> FileFormat:
             where,
             got=f"keys of several shapes ({' and '.join((*own, *known))})",
             expected="one of them",
-            next_step="Name the one to use with format=, or remove the others",
+            next_step="Name the one to use with " + setting("format") + ", or remove the others",
         )
     return shape_of(example, where)
 
@@ -173,7 +176,10 @@ def _kept(example: Mapping[str, Any], shape: Format, row: Mapping[str, Any], fir
             where,
             got=f"the keys {', '.join(map(repr, row)) or 'none'}, without {' and '.join(map(repr, missing))}",
             expected=f"{' and '.join(map(repr, wanted))}{'' if first else ', as in the rows before'}",
-            next_step="Give every row the same keys, or name the shape with format= and the keys with fields=",
+            next_step="Give every row the same keys, or name the shape with "
+            + setting("format")
+            + " and the keys with "
+            + setting("fields"),
         )
     return {name: example[name] for name in (*wanted, *OPTIONAL_FIELDS[shape]) if name in example}
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bespoke.errors import ModelError
+from bespoke.remedies import setting
 
 __all__ = ["check_no_other_tokenizer"]
 
@@ -32,5 +33,5 @@ def check_no_other_tokenizer(folder: Path) -> None:
                 got=f"{name} ({form}) and no tokenizer.json",
                 expected="tokenizer.json",
                 next_step=f"Write it with transformers: AutoTokenizer.from_pretrained({place!r}).save_pretrained({place!r}); "
-                "or build with text=False, for token ids only",
+                "or build with " + setting("text", False) + ", for token ids only",
             )

@@ -24,6 +24,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from bespoke.errors import MissingDependency, TemplateError
+from bespoke.remedies import setting
 
 __all__ = ["NotAllowed", "Render", "refusal", "rendering"]
 
@@ -200,7 +201,7 @@ def _compiled(template: str, date: str | None) -> Any:
             raise _Refused(
                 got="a template that prints today's date",
                 expected="a text that does not change from day to day",
-                next_step='Freeze it with date="2024-07-26" (a day of your choice)',
+                next_step="Freeze it with " + setting("template_date", "2024-07-26") + " (a day of your choice)",
             )
         return day.strftime(form)
 

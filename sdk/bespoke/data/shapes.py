@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from bespoke.errors import DataError, kind_of
+from bespoke.remedies import setting
 
 __all__ = ["FIELDS", "OPTIONAL_FIELDS", "Format", "refuse_chat_table", "shape_of", "shapes_of"]
 
@@ -54,13 +55,14 @@ def shape_of(example: Mapping[str, Any], subject: str = "example") -> Format:
             subject,
             got=f"the keys {keys}",
             expected="'messages', 'prompt' and 'completion', 'prompt', 'chosen' and 'rejected', or 'text'",
-            next_step="Rename the keys, or map them: fields={'prompt': 'question', 'completion': 'answer'}",
+            next_step="Rename the keys, or map them: "
+            + setting("fields", {"prompt": "question", "completion": "answer"}),
         )
     raise DataError(
         subject,
         got=f"keys of several shapes ({' and '.join(shapes)})",
         expected="one of them",
-        next_step="Name the one to use with format=, or remove the others",
+        next_step="Name the one to use with " + setting("format") + ", or remove the others",
     )
 
 
@@ -83,5 +85,5 @@ def refuse_chat_table(row: Mapping[str, Any], subject: str) -> None:
         got=f"one message in each row, by {sender!r} at {time!r}",
         expected="one conversation in each row",
         next_step=f"Join the rows to messages, yours of {sender!r} as the assistant's (docs/how_to/collect_examples.md, A chat in "
-        f"a table); or, to learn each {text!r} alone as 'text', name the column that holds it in fields",
+        f"a table); or, to learn each {text!r} alone as 'text', name the column that holds it in " + setting("fields"),
     )

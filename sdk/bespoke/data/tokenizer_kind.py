@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import Any, NoReturn
 
 from bespoke.errors import ModelError
+from bespoke.remedies import setting
 
 __all__ = [
     "LLAMA3_PATTERN",
@@ -174,7 +175,9 @@ def refuse(subject: str, got: str, expected: str) -> NoReturn:
         subject,
         got=got,
         expected=expected,
-        next_step="Build with text=False, and the bundle takes token ids only; or take a model with another tokenizer",
+        next_step="Build with "
+        + setting("text", False)
+        + ", and the bundle takes token ids only; or take a model with another tokenizer",
     )
 
 

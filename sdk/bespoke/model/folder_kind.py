@@ -17,6 +17,7 @@ from bespoke.format.plain_file import read_plain
 from bespoke.model.checkpoint import INDEX, ORIGINAL, SINGLE, Checkpoint, check_no_other_weights
 from bespoke.model.compressed_tensors import METHOD
 from bespoke.model.weight_source import WeightSource
+from bespoke.remedies import setting
 
 __all__ = ["TOKENIZER", "check_model_folder", "check_weights_are_readable", "notes_on"]
 
@@ -91,7 +92,9 @@ def notes_on(folder: Path, text_folder: Path | None) -> list[str]:
         )
     if text_folder is not None and not (text_folder / TOKENIZER).is_file():
         notes.append(
-            f"{text_folder}: no {TOKENIZER}, so the bundle takes token ids and no text. text=False says that it is meant"
+            f"{text_folder}: no {TOKENIZER}, so the bundle takes token ids and no text. "
+            + setting("text", False)
+            + " says that it is meant"
         )
     return notes
 

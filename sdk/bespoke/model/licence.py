@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bespoke.errors import ConfigError
+from bespoke.remedies import Like, setting
 
 __all__ = ["Licence", "find_licence"]
 
@@ -40,7 +41,7 @@ def find_licence(folder: Path | str, licence: str | None = None) -> Licence:
             f"licence of {folder}",
             got="no LICENSE file and no `license:` in README.md",
             expected="the terms under which the model may be passed on to users",
-            next_step='Add the file, or say it: licence="..."',
+            next_step="Add the file, or say it: " + setting("licence", Like('"..."', "TEXT")),
         )
     return Licence(text, files)
 

@@ -26,6 +26,7 @@ from pydantic import Field
 
 from bespoke.config import Settings
 from bespoke.errors import ConfigError, DataError
+from bespoke.remedies import setting
 from bespoke.rules.noise import PIECE, Stream, philox
 
 __all__ = ["BatchCursor", "CursorState", "Row", "RowLike", "Source", "TokenBatch", "check_rows", "evaluation_batches"]
@@ -114,10 +115,10 @@ class BatchCursor:
         ):
             if not is_valid:
                 raise ConfigError(
-                    f"training.{name}",
+                    setting(f"training.{name}"),
                     got=str(value),
                     expected={"general_share": "a share from 0 to 1", "seed": "0 to 2^64 - 1"}.get(name, "1 or more"),
-                    next_step=f"Change {name}",
+                    next_step="Change " + setting(name),
                 )
 
         self._rows: dict[Source, Sequence[RowLike]] = {"user": user, "general": general}
@@ -257,7 +258,7 @@ def _check_row(row: RowLike, lengths: Sequence[int], number: int, source: Source
             f"row {number} of the {source} data",
             got="no token to train on",
             expected="at least one unmasked token after the first",
-            next_step="Leave the row out, or check train_on",
+            next_step="Leave the row out, or check " + setting("train_on"),
         )
     return length
 
@@ -285,9 +286,9 @@ def _checked_lengths(sequence_lengths: Sequence[int]) -> list[int]:
     lengths = sorted(set(sequence_lengths))
     if not lengths or lengths[0] < 1:
         raise ConfigError(
-            "training.sequence_lengths",
+            setting("training.sequence_lengths"),
             got=str(list(sequence_lengths)),
             expected="one or more lengths of at least 1",
-            next_step="Change sequence_lengths",
+            next_step="Change " + setting("sequence_lengths"),
         )
     return lengths

@@ -20,6 +20,7 @@ import math
 
 from bespoke.config import Schedule
 from bespoke.errors import ConfigError
+from bespoke.remedies import setting
 
 __all__ = ["learning_rate_at"]
 
@@ -41,7 +42,7 @@ def learning_rate_at(step: int, *, peak: float, schedule: Schedule, warmup_steps
     if schedule == "cosine":
         return peak * 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress)))
     raise ConfigError(
-        "training.schedule",
+        setting("training.schedule"),
         got=repr(schedule),
         expected="'constant', 'linear' or 'cosine'",
         next_step="Name one of these three",

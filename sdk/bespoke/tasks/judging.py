@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bespoke.errors import ConfigError, DataError, GenerationError
+from bespoke.remedies import Like, setting
 from bespoke.tasks.measures import exact_match, macro_f1, normalized, parse_call, same_call, token_f1
 from bespoke.tasks.task import Task, TaskKind, TaskRow, worded
 
@@ -93,7 +94,7 @@ def judge(model: Answering, task: Task, on_row: Callable[[int], None] | None = N
             f"the labels of {task.source}",
             got=f"{task.labels[0]!r} alone",
             expected="two or more to choose from",
-            next_step="Name all that there are: labels=[...]",
+            next_step="Name all that there are: " + setting("labels", Like("[...]", "for each")),
         )
 
     answers: list[str] = []

@@ -22,6 +22,7 @@ from typing import Any, Literal, get_args
 from bespoke import arguments
 from bespoke.data.files import ReadReport, checked_fields, mapped, read_rows
 from bespoke.errors import ConfigError, DataError, kind_of, shown
+from bespoke.remedies import setting
 from bespoke.tasks.measures import call_of, parse_call
 
 __all__ = ["Prompt", "Task", "TaskKind", "TaskRow", "read_task"]
@@ -155,10 +156,10 @@ def _known_labels(kind: TaskKind, labels: Sequence[str]) -> tuple[str, ...]:
     known = tuple(label.strip() for label in labels if isinstance(label, str)) if listed else ()
     if kind != "labels" or not known or "" in known or not len(set(known)) == len(known) == len(labels):
         raise ConfigError(
-            "labels",
+            setting("labels"),
             got=shown(labels),
             expected="different texts, for a task of kind 'labels'",
-            next_step="Change labels",
+            next_step="Change " + setting("labels"),
         )
     return known
 

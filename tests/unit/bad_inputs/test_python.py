@@ -63,7 +63,7 @@ ROWS = [
     (
         "open(bundle, new, engine='gpu')",
         "ConfigError",
-        "engine 'gpu': got a bundle for torch; expected 'torch', or a target that the bundle was compiled for. Build it with targets='gpu', or use the engine 'torch'.",
+        "engine='gpu': got a bundle for torch; expected 'torch', or a target that the bundle was compiled for. Build it with targets='gpu', or use engine='torch'.",
     ),
     # ---- train -----------------------------------------------------------------------------------------------------------------
     ("m.train(steps='ten')", "ConfigError", "train.steps: got 'ten'; expected a whole number. Change train.steps."),

@@ -18,7 +18,7 @@ std::vector<std::string> texts_of(const std::string& json) {
   std::vector<std::string> texts;
   for (const Json& text : *listed) {
     if (!listed->is_array() || !text.is_string())
-      throw Error(Kind::Generation, "stop_texts", kind_of(text), "an array of texts", rules.next_step);
+      throw Error(Kind::Generation, setting("stop_texts"), kind_of(text), "an array of texts", rules.next_step);
     texts.push_back(text.get<std::string>());
   }
   return texts;

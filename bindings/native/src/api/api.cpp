@@ -79,13 +79,13 @@ std::unique_ptr<Engine> engine_of(const bespoke_engine& given) {
 
 std::string folder_of(bespoke_text state) {
   const std::string folder = path_of(state, "state");
-  if (folder.empty()) throw Error(Kind::Config, "state", "an empty text", "the path of the user's folder", "Give one");
+  if (folder.empty()) throw Error(Kind::Config, setting("state"), "an empty text", "the path of the user's folder", "Give one");
   return folder;
 }
 
 void check_threads(int threads) {
   if (threads < 0)
-    throw Error(Kind::Config, "threads", std::to_string(threads), "0 or more", "Give 0 for as many as there are processors");
+    throw Error(Kind::Config, setting("threads"), std::to_string(threads), "0 or more", "Give 0 for as many as there are processors");
 }
 
 LimitCounts limit_counts_of(int32_t given) {

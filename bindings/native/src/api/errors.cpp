@@ -11,7 +11,7 @@ namespace {
 // Where there is no memory, not even for an error.
 bespoke_error without_memory = {sizeof(bespoke_error), BESPOKE_BUDGET_EXCEEDED, "BudgetExceeded", "memory", "no room for an allocation",
                                 "room within the limit that the system sets",
-                                "Raise the limit or use a bundle built for a smaller budget"};
+                                "Raise the limit or use a bundle built for a smaller budget", nullptr};
 
 }  // namespace
 
@@ -28,7 +28,8 @@ bespoke_status tell(bespoke_error* record, bespoke_error** error) {
 
 // One allocation: the record, then its texts.
 bespoke_error* record_of(const Error& error) {
-  const std::string* texts[] = {&error.subject, &error.got, &error.expected, &error.next_step};
+  const std::string references = references_of(error);
+  const std::string* texts[] = {&error.subject, &error.got, &error.expected, &error.next_step, &references};
   const size_t kind_size = std::strlen(name_of(error.kind)) + 1;
   size_t size = sizeof(bespoke_error) + kind_size;
   for (const std::string* text : texts) size += text->size() + 1;
@@ -44,8 +45,9 @@ bespoke_error* record_of(const Error& error) {
     return begin;
   };
   record->kind = put(name_of(error.kind), kind_size);
-  const char** fields[] = {&record->subject, &record->got, &record->expected, &record->next_step};
-  for (size_t i = 0; i < 4; i++) *fields[i] = put(texts[i]->c_str(), texts[i]->size() + 1);
+  const char** fields[] = {&record->subject, &record->got, &record->expected, &record->next_step, &record->references};
+  for (size_t i = 0; i < 5; i++) *fields[i] = put(texts[i]->c_str(), texts[i]->size() + 1);
+  if (references.empty()) record->references = nullptr;
   return record;
 }
 

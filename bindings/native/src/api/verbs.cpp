@@ -96,7 +96,7 @@ bespoke_status bespoke_export_adapter(bespoke_model* model, bespoke_text folder,
   return guarded(error, [&] {
     const std::string name = text_of(format, "format");
     const std::optional<AdapterFormat> known = value_named<AdapterFormat>(name);
-    if (!known) throw Error(Kind::Config, "format", in_quotes(name), "'peft', 'mlx' or 'gguf'", "Name one of these");
+    if (!known) throw Error(Kind::Config, setting("format"), in_quotes(name), "'peft', 'mlx' or 'gguf'", "Name one of these");
     usable(model).export_adapter(folder_of(folder), *known, base != 0);
   });
 }

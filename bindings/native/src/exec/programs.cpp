@@ -115,7 +115,7 @@ Programs::Programs(Bundle& bundle, const Engine& engine, EngineMemory& memory)
   }
   if (!target_)
     throw Error(Kind::Bundle, std::string("target '") + table_.target + "'", "a bundle for " + there,
-                "a bundle for the engine that runs it", std::string("Build the bundle with targets=\"") + table_.target + "\"");
+                "a bundle for the engine that runs it", "Build the bundle with " + setting("targets", table_.target));
   for (const Artifact& artifact : target_->artifacts) workspace_bytes_ = std::max<size_t>(workspace_bytes_, artifact.workspace_bytes);
 }
 

@@ -57,7 +57,7 @@ void keep_likeliest(const std::vector<float>& logits, double top_p, std::vector<
 
 void check(const Sampling& sampling) {
   const auto refuse = [](const char* what, const std::string& got, const char* expected) {
-    throw Error(Kind::Generation, what, got, expected, std::string("Change ") + what);
+    throw Error(Kind::Generation, setting(what), got, expected, "Change " + setting(what));
   };
   if (!(sampling.temperature >= 0) || !std::isfinite(sampling.temperature))
     refuse("temperature", repr_of(sampling.temperature), "a number, 0 (greedy) or more");

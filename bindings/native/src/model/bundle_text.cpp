@@ -26,7 +26,7 @@ std::vector<EncodedExample> BundleText::encode_all(const std::string& json) {
   const JsonRules rules = {"examples", Kind::Data, "Give them as a list of JSON objects", kMostBytes, kMostLevels, kMostItems};
   const OwnedJson owned = parse_json(bytes_of(json), rules);
   const Json& examples = *owned;
-  if (!examples.is_array()) throw Error(Kind::Data, "examples", kind_of(examples), "a list of examples", "Give them as a list");
+  if (!examples.is_array()) throw Error(Kind::Data, setting("examples"), kind_of(examples), "a list of examples", "Give them as a list");
   std::vector<EncodedExample> encoded;
   for (const Json& example : examples)
     encoded.push_back(encoder().encode(example, "example " + std::to_string(encoded.size() + 1)));

@@ -29,7 +29,7 @@ constexpr double kMostMegabytes = 1e12;  // bytes of more are no 64-bit number
 
 void check_limit(double memory_mb) {
   if (!(memory_mb <= kMostMegabytes))  // what is no number is not either
-    throw Error(Kind::Config, "memory_mb", repr_of(memory_mb), "a number of at most 1e12", "Give 0 for the bundle's budget, less for none");
+    throw Error(Kind::Config, setting("memory_mb"), repr_of(memory_mb), "a number of at most 1e12", "Give 0 for the bundle's budget, less for none");
 }
 
 int64_t limit_of(double memory_mb, const Manifest& manifest, int64_t idle_bytes) {
@@ -271,7 +271,7 @@ void PersonalModel::set_limit(double memory_mb) {
 void PersonalModel::limit() { limits_.memory_bytes = limit_of(memory_mb_, bundle_->manifest(), limits_.idle_bytes); }
 
 void PersonalModel::set_pace(double share) {
-  if (!(share > 0 && share <= 1)) throw Error(Kind::Config, "pace", repr_of(share), "more than 0 and at most 1", "Change the share");
+  if (!(share > 0 && share <= 1)) throw Error(Kind::Config, setting("pace"), repr_of(share), "more than 0 and at most 1", "Change the share");
   limits_.pace = share;
 }
 

@@ -69,7 +69,7 @@ std::string score(PersonalModel& model, const std::string& prompt, const std::st
 std::string classify(PersonalModel& model, const std::string& prompt, const std::string& labels, CallSettings settings) {
   const OwnedJson list = listed(labels, "labels");
   for (const Json& label : *list)
-    if (!label.is_string()) throw Error(Kind::Data, "labels", kind_of(label), "texts", "Give each as one string");
+    if (!label.is_string()) throw Error(Kind::Data, setting("labels"), kind_of(label), "texts", "Give each as one string");
   const std::vector<Candidate> candidates = candidates_of(model, prompt, *list, "labels");
   return judged(model, std::move(settings), [&](const NextLogits& next_logits) {
     const Likeliest found = likeliest(candidates, next_logits);

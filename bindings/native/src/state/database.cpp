@@ -212,7 +212,7 @@ void Database::empty_log() { execute("PRAGMA wal_checkpoint(TRUNCATE)"); }
 void Database::empty_log_now() {
   if (number("PRAGMA wal_checkpoint(TRUNCATE)") != 0)
     throw Error(Kind::Unavailable, subject_, "another process that reads the write-ahead log",
-                "to empty the log, which still holds what was deleted", "End that process and call forget again");
+                "to empty the log, which still holds what was deleted", "End that process and " + to_call(Verb::forget, "id") + " again");
 }
 
 Transaction::Transaction(Database& database, Mode mode) : database_(database) {

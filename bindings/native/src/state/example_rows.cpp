@@ -35,7 +35,7 @@ void check_rows(const std::vector<TokenRow>& rows, const std::string& id) {
                 "2 to " + std::to_string(kMostTokens) + " tokens of at least 0; a mask of 0 and 1 that starts with 0",
                 "Tokenize it with the bundle's encoder");
   if (counts_of(rows).trained == 0)
-    throw Error(Kind::Data, subject, "no token that is trained on", "at least one token to train on", "Look at train_on and at the roles");
+    throw Error(Kind::Data, subject, "no token that is trained on", "at least one token to train on", "Look at " + setting("train_on") + " and at the roles");
 }
 
 TokenCounts counts_of(const std::vector<TokenRow>& rows) {

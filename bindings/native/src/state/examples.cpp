@@ -63,7 +63,7 @@ AddedExample StateStore::add_example(const Identified& example, const std::vecto
     if (statement.bind(example.id).step()) {
       if (statement.text(1) != example.json)
         throw Error(Kind::Data, "example '" + example.id + "'", "other content than the example stored under this id",
-                    "the same content, or an id of its own", "Call forget(id) first to replace it, or add it under another id");
+                    "the same content, or an id of its own", to_call(Verb::forget, "id") + " first to replace it, or add it under another id");
       return {example.id, split_named(statement.text(0)), false};
     }
   }

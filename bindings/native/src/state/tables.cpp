@@ -250,10 +250,10 @@ void check_base(Database& database, const std::string& base_sha256, const std::s
   if (base != base_sha256)
     throw Error(Kind::State, database.subject(), "a state of the base model " + base.substr(0, 16),
                 "one of " + base_sha256.substr(0, 16) + ", the bundle's",
-                "Call reset_for_new_base: examples are kept and tokenized again, adapters go");
+                to_call(Verb::reset_for_new_base) + ": examples are kept and tokenized again, adapters go");
   if (statement.text(1) != shapes_json)
     throw Error(Kind::State, database.subject(), "adapters of other names or shapes (another LoRA rank, for instance)",
-                "those of the bundle", "Call reset_for_new_base: examples are kept, adapters go");
+                "those of the bundle", to_call(Verb::reset_for_new_base) + ": examples are kept, adapters go");
 }
 
 }  // namespace bespoke

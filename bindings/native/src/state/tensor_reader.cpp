@@ -52,7 +52,7 @@ Error other_tensor(const std::string& path, const TensorFile& record, std::strin
   const std::string subject = path + ", tensor '" + std::string(name.substr(0, 200)) + "'";
   if (record.file.compare(0, strlen(kSlotKind), kSlotKind) != 0) return damaged(subject, got, expected);
   return Error(Kind::State, subject, got, expected + ", as the run's method keeps it in this bundle",
-               "Open the bundle that the run was started with, or call abandon_run() and train again");
+               "Open the bundle that the run was started with, or " + to_call(Verb::abandon_run) + " and train again");
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ Shape shape_of(const Json& example, const std::string& subject) {
   look(Shape::tokens, "tokens", {"tokens"});
   if (found.size() == 1) return found[0];
   if (!found.empty()) {
-    throw Error(Kind::Data, subject, "keys of several shapes (" + names + ")", "one of them", "Name the one to use with format=, or remove the others");
+    throw Error(Kind::Data, subject, "keys of several shapes (" + names + ")", "one of them", "Name the one to use with " + setting("format") + ", or remove the others");
   }
   std::string keys;
   size_t shown_keys = 0;
@@ -43,7 +43,8 @@ Shape shape_of(const Json& example, const std::string& subject) {
     if (shown_keys++ < 12) keys += std::string(keys.empty() ? "" : ", ") + in_quotes(key);
   }
   throw Error(Kind::Data, subject, "the keys " + (keys.empty() ? "none" : keys), "'messages', 'prompt' and 'completion', 'prompt', 'chosen' and 'rejected', or 'text'",
-              "Rename the keys, or map them: fields={'prompt': 'question', 'completion': 'answer'}");
+              "Rename the keys, or map them: " + setting_as("fields", "{'prompt': 'question', 'completion': 'answer'}",
+                                                            R"({"prompt": "question", "completion": "answer"})"));
 }
 
 // The keys of which an example of a shape is made.
@@ -320,7 +321,7 @@ Error ExampleEncoder::nothing_to_train(const Json& example, const std::string& s
   std::string got;
   for (const std::string& role : roles) got += std::string(got.empty() ? "" : " and ") + role;
   const std::string wanted = name_of(train_on_);
-  const std::string expected = "words of the " + wanted + ", which train_on='" + wanted + "' trains";
+  const Wording expected = "words of the " + wanted + ", which " + setting("train_on", wanted) + " trains";
   if (has_untrained) {
     return Error(Kind::Data, subject, "weight 0 for every message with words that would be trained on", expected,
                  "Give one of them weight 1, or leave this example out");
@@ -330,8 +331,8 @@ Error ExampleEncoder::nothing_to_train(const Json& example, const std::string& s
   return Error(Kind::Data, subject, "messages of " + got + (missing ? "" : ", without words"),
               expected,
               missing && (other == "assistant" || other == "user")
-                  ? "Add a message of the " + wanted + ", or build with train_on='" + other + "' or 'all'"
-                  : "Leave this example out");
+                  ? "Add a message of the " + wanted + ", or build with " + setting("train_on", other) + " or 'all'"
+                  : Wording("Leave this example out"));
 }
 
 }  // namespace bespoke

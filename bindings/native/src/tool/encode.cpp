@@ -32,7 +32,9 @@ MappedFile mapped(const std::string& path) {
 }
 
 Json event_of(const char* event, const Error& e) {
-  return {{"event", event}, {"kind", name_of(e.kind)}, {"subject", e.subject}, {"got", e.got}, {"expected", e.expected}, {"next_step", e.next_step}};
+  const std::string references = references_of(e);
+  return {{"event", event}, {"kind", name_of(e.kind)}, {"subject", e.subject}, {"got", e.got}, {"expected", e.expected},
+          {"next_step", e.next_step}, {"references", references.empty() ? Json::object() : Json::parse(references)}};
 }
 
 Json event_of(const EncodedExample& encoded) {

@@ -42,7 +42,7 @@ void check_row(const Row& row, int64_t vocab_size, int64_t number, Source source
       throw Error(Kind::Data, about(number, source), "a mask of " + std::to_string(trained), "0 or 1 for each token", "Tokenize the data again");
   if (std::none_of(row.mask.begin() + 1, row.mask.end(), [](uint8_t trained) { return trained != 0; }))
     throw Error(Kind::Data, about(number, source), "no token to train on", "at least one unmasked token after the first",
-                "Leave the row out, or check train_on");
+                "Leave the row out, or check " + setting("train_on"));
 }
 
 // `numbers` rows of `source`, and padding rows up to batch_size.

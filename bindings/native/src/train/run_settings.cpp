@@ -16,7 +16,7 @@ Json overrides_of(const TrainRequest& request) {
   if (request.settings.empty()) return Json::object();
   Json overrides = Json::parse(request.settings, nullptr, false);
   if (!overrides.is_object())
-    throw Error(Kind::Config, "train", "settings that are no JSON object, which has no word for NaN and infinity", "an object of Training fields",
+    throw Error(Kind::Config, setting("train"), "settings that are no JSON object, which has no word for NaN and infinity", "an object of Training fields",
                 "Change the settings");
   return overrides;
 }
@@ -35,7 +35,7 @@ std::string shown(const std::vector<int64_t>& lengths) {  // as JSON has it
 void refuse_what_is_compiled(const Training& built, const Training& asked, const std::string& subject = "train",
                              Kind kind = Kind::Config, const char* next_step = "Build a bundle with the other value") {
   const auto hold = [&](const char* name, const std::string& was, const std::string& now) {
-    if (was != now) throw Error(kind, subject + "." + name, now, was + ", which the bundle was built for", next_step);
+    if (was != now) throw Error(kind, setting(subject + "." + name), now, was + ", which the bundle was built for", next_step);
   };
   const auto norm = [](const Training& training) { return training.clip_norm ? repr_of(*training.clip_norm) : "null"; };
   hold("batch_size", std::to_string(built.batch_size), std::to_string(asked.batch_size));
@@ -43,7 +43,7 @@ void refuse_what_is_compiled(const Training& built, const Training& asked, const
   hold("clip_norm", norm(built), norm(asked));
   hold("packing", built.packing ? "true" : "false", asked.packing ? "true" : "false");
   if (built.accumulates() != asked.accumulates())
-    throw Error(kind, subject + ".accumulation", std::to_string(asked.accumulation),
+    throw Error(kind, setting(subject + ".accumulation"), std::to_string(asked.accumulation),
                 std::to_string(built.accumulation) + ", or another number above 1 if that is", next_step);
 }
 
@@ -54,7 +54,7 @@ void refuse_other_options(const Run& run, const Json& settings, const Method& me
   if (kept == settings.end() || kept->dump() == method.options) return;
   throw Error(Kind::Config, "run " + std::to_string(run.id), "options " + method.options + " of '" + method.name + "' in the bundle",
               kept->dump() + ", which the unfinished run was started with",
-              "Open the bundle that it was started with, or call abandon_run() and train again");
+              "Open the bundle that it was started with, or " + to_call(Verb::abandon_run) + " and train again");
 }
 
 // Settings that an unfinished run was started with, of its method's bundle.
@@ -78,7 +78,7 @@ void refuse_other_settings(const Run& run, const Training& kept, const Json& ove
   for (const auto& entry : overrides.items()) names += (names.empty() ? "" : ", ") + entry.key();
   if (seed) names += names.empty() ? "seed" : ", seed";
   throw Error(Kind::Config, "run " + std::to_string(run.id), "other settings (" + names + ") for an unfinished run",
-              "the settings it was started with", "Continue it without them, or call abandon_run() and train again");
+              "the settings it was started with", "Continue it without them, or " + to_call(Verb::abandon_run) + " and train again");
 }
 
 }  // namespace
@@ -89,9 +89,9 @@ std::string settings_json(const Method& method) {
 
 ChosenRun choose_run(const Manifest& manifest, StateStore& store, const TrainRequest& request) {
   if (request.steps < 0)
-    throw Error(Kind::Config, "train.steps", std::to_string(request.steps), "1 or more, or 0 for all", "Change steps");
+    throw Error(Kind::Config, setting("train.steps"), std::to_string(request.steps), "1 or more, or 0 for all", "Change " + setting("steps"));
   if (request.seed && *request.seed < 0)
-    throw Error(Kind::Config, "train.seed", std::to_string(*request.seed), "0 or more", "Change seed");
+    throw Error(Kind::Config, setting("train.seed"), std::to_string(*request.seed), "0 or more", "Change " + setting("seed"));
   const Json steps = request.steps > 0 ? Json{{"steps", request.steps}} : Json::object();
   override_training(manifest.method("").training, steps.dump());  // a number of steps that no run has
   Json overrides = overrides_of(request);

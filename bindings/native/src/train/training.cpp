@@ -26,7 +26,7 @@ Run chosen_run(Personal& personal, const TrainRequest& request, const ChosenRun&
   // A run keeps the examples that it starts with.
   if (store.example_count(Split::train) == 0 && general_rows(personal.bundle, personal.bundle.manifest().data_train)->size() == 0)
     throw Error(Kind::Data, "training data", "no example of the user to train on, and no general text in the bundle", "at least one",
-                "Add an example");
+                "Add an example: " + to_call(Verb::add, "example"));
   if (chosen.unfinished) store.end_run(chosen.unfinished->id, "replaced");  // only now: what is refused must not end it
   const Method& method = chosen.method;
   return store.start_run(method.name, request.seed.value_or(method.training.seed), settings_json(method), method.training.steps);
@@ -240,7 +240,7 @@ std::string train(Personal& personal, const TrainRequest& request) {
 
 std::string evaluate_split(Personal& personal, const std::string& split) {
   if (split != "train" && split != "validation")
-    throw Error(Kind::Config, "split", "'" + split + "'", "'train' or 'validation'", "Name one of these two");
+    throw Error(Kind::Config, setting("split"), "'" + split + "'", "'train' or 'validation'", "Name one of these two");
   const std::string subject = "examples of split '" + split + "'";
   const Split which = split == "train" ? Split::train : Split::validation;
   try {

@@ -18,10 +18,12 @@ import numpy as np
 from bespoke.data.tokenizer_kind import LLAMA3_PATTERN, QWEN2_PATTERN, QWEN3_5_PATTERN, SPACE_SIGN
 from bespoke.errors import ModelError, UnsupportedModel
 from bespoke.format.gguf_header import GgufHeader
+from bespoke.remedies import Like, setting
 
 __all__ = ["TokenizerFiles", "read_tokenizer"]
 
 _KEY = "tokenizer.ggml."
+_FOLDER = Like("FOLDER", "FOLDER")
 _BYTES: dict[str, Any] = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
 
 
@@ -254,7 +256,10 @@ class _VocabularyReader:
     def _damaged(self, name: str, got: str, expected: str) -> NoReturn:
         subject = f"{self.header.path}: {_KEY}{name}"
         raise ModelError(
-            subject, got=got, expected=expected, next_step="Download the file again, or give tokenizer=FOLDER"
+            subject,
+            got=got,
+            expected=expected,
+            next_step="Download the file again, or give " + setting("tokenizer", _FOLDER),
         )
 
     def refuse(self, name: str, got: str, expected: str) -> NoReturn:
@@ -262,5 +267,9 @@ class _VocabularyReader:
             f"{self.header.path}: {_KEY}{name}",
             got=got,
             expected=expected,
-            next_step="Give the folder of the model's own tokenizer (tokenizer=FOLDER), or text=False for token ids only",
+            next_step="Give the folder of the model's own tokenizer ("
+            + setting("tokenizer", _FOLDER)
+            + "), or "
+            + setting("text", False)
+            + " for token ids only",
         )

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bespoke.errors import ConfigError, DataError
+from bespoke.remedies import Like, setting
 
 __all__ = ["checked_fields", "column_of", "mapped"]
 
@@ -26,10 +27,10 @@ def checked_fields(known: Sequence[str], fields: Mapping[str, str]) -> Mapping[s
     """Returns `fields`, checked: every key is one of `known` and every value is text. ConfigError names the others."""
     problems = [
         ConfigError(
-            f"fields[{name!r}]",
+            setting("fields", key=name),
             got=repr(column),
             expected=f"one of {', '.join(known)}, and the name of a column",
-            next_step="Write fields as {what it is: the column that holds it}",
+            next_step="Write " + setting("fields", Like("{what it is: the column that holds it}", "NAME=COLUMN")),
         )
         for name, column in fields.items()
         if name not in known or not isinstance(column, str)
@@ -50,8 +51,8 @@ def mapped(row: Mapping[str, Any], fields: Mapping[str, str], where: str) -> tup
                 raise DataError(
                     where,
                     got=f"the keys {', '.join(map(repr, row)) or 'none'}",
-                    expected=f"{key!r}, which fields names for {name!r}",
-                    next_step="Correct fields, or give every row this key",
+                    expected=f"{key!r}, which " + setting("fields") + f" names for {name!r}",
+                    next_step="Correct " + setting("fields") + ", or give every row this key",
                 )
         used.update(columns)
 

@@ -14,6 +14,7 @@ from typing import BinaryIO, NoReturn
 
 from bespoke.errors import ConfigError, DataError, shown
 from bespoke.format.plain_file import open_plain
+from bespoke.remedies import setting
 
 __all__ = ["checked_encoding", "text_lines", "whole_text"]
 
@@ -32,10 +33,10 @@ def checked_encoding(encoding: str | None) -> str | None:
         "".encode(encoding)
     except (LookupError, TypeError, ValueError, UnicodeError):
         raise ConfigError(
-            "encoding",
+            setting("encoding"),
             got=shown(encoding),
             expected="the name of a text encoding, such as cp1252",
-            next_step="Change encoding",
+            next_step="Change " + setting("encoding"),
         ) from None
     return encoding
 

@@ -280,7 +280,7 @@ struct Pool {
     if (!first) first = now;
     const uint32_t wanted = threads > 0 ? static_cast<uint32_t>(threads) : engines ? now : first;
     if (wanted != now && engines)
-      throw Error(Kind::Config, "threads", std::to_string(wanted), "0, or the " + std::to_string(now) + " of the model that is open: the "
+      throw Error(Kind::Config, setting("threads"), std::to_string(wanted), "0, or the " + std::to_string(now) + " of the model that is open: the "
                   "threads are the process's", "Open all models of a process with the same number, or close the others first");
     if (wanted != now) pool->_unsafe_reset_threadpool(wanted);
     engines++;

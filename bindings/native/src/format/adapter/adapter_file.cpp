@@ -41,7 +41,7 @@ float number_of(const uint8_t* at, const std::string& dtype) {
 
 }  // namespace
 
-void refuse(const std::string& path, const std::string& got, const std::string& expected, const std::string& next_step) {
+void refuse(const std::string& path, const std::string& got, const std::string& expected, const Wording& next_step) {
   throw Error(Kind::Adapter, path, got, expected, next_step);
 }
 

@@ -14,7 +14,7 @@ namespace bespoke {
 
 // AdapterError for settings that mean another adapter than a bundle can hold.
 [[noreturn]] void refuse(const std::string& path, const std::string& got, const std::string& expected,
-                         const std::string& next_step = "Give a LoRA adapter made for this bundle");
+                         const Wording& next_step = "Give a LoRA adapter made for this bundle");
 
 std::string number_text(const char* form, double number);
 

@@ -16,7 +16,7 @@ void check_base(const std::string& path, const SafetensorsHeader& header, const 
   if (found == header.metadata.end()) {
     if (trust_base) return;
     throw Error(Kind::Adapter, path + ", base model", "no hash of the base it was trained on", "base " + expected.substr(0, 12),
-                "Pass trust_base=True if you know that it was trained on this model");
+                "Pass " + setting("trust_base", true) + " if you know that it was trained on this model");
   }
   if (found->second == expected) return;
   throw Error(Kind::Adapter, path + ", base model", "an adapter trained on base " + found->second.substr(0, 12), "base " + expected.substr(0, 12),
@@ -40,7 +40,7 @@ void check_linears(const std::string& settings, const AdapterTensors& tensors, c
              "no tensors where the settings say that there are none");
     if (is_there && linear.rank > manifest.lora_rank)
       refuse(settings, linear.rank_setting, "at most " + std::to_string(manifest.lora_rank) + ", the bundle's rank, into which it has to fit",
-             "Train the adapter at that rank, or build a bundle with a higher one: Lora(rank=" + std::to_string(linear.rank) + ")");
+             "Train the adapter at that rank, or build a bundle with a higher one: " + setting("lora.rank", linear.rank));
     if (is_there || linear.is_due) expected.insert({linear.a, linear.b});
   }
   check_names(tensors.path(), got, expected, manifest);
@@ -110,8 +110,8 @@ class Fitting {  // of the pieces of one adapter to the bundle's rank and scale
 // What is not trained is no part of a state: it must be the bundle's own, to the bit.
 void check_frozen(const std::string& path, const std::string& piece, const std::vector<float>& numbers, const Tensor& own) {
   if (std::memcmp(numbers.data(), own.data, sizeof(float) * numbers.size()) == 0) return;
-  throw Error(Kind::Adapter, path + ", piece " + piece, "another A than the bundle's", "the bundle's own: it trains B alone (lora.train)",
-              "Give an adapter that was exported from this bundle, or build one with Lora(train=\"both\")");
+  throw Error(Kind::Adapter, path + ", piece " + piece, "another A than the bundle's", "the bundle's own: it trains B alone (" + setting("lora.train") + ")",
+              "Give an adapter that was exported from this bundle, or build one with " + setting("lora.train", "both"));
 }
 
 ForeignAdapter described(const std::string& path, const Manifest& manifest, const Tensors& initial) {

@@ -271,7 +271,7 @@ uint64_t peak_of(const std::vector<PlanRecord>& plans) {
 
 const Method& Manifest::method(const std::string& name) const {
   if (methods.empty())
-    throw Error(Kind::Config, "method", "a bundle without methods, which answers and does not train", "a bundle with a method",
+    throw Error(Kind::Config, setting("method"), "a bundle without methods, which answers and does not train", "a bundle with a method",
                 "Build it again with an optimizer");
   if (name.empty()) return methods.front();
   std::string known;
@@ -279,7 +279,7 @@ const Method& Manifest::method(const std::string& name) const {
     if (record.name == name) return record;
     known += (known.empty() ? "" : ", ") + record.name;
   }
-  throw Error(Kind::Config, "method", in_quotes(name), "one of " + known, "Name a method of the bundle");
+  throw Error(Kind::Config, setting("method"), in_quotes(name), "one of " + known, "Name a method of the bundle");
 }
 
 Manifest read_manifest(Bytes document, const std::string& subject) {

@@ -46,17 +46,17 @@ Training checked(const Json& document, const std::string& subject, Kind kind) {
   if (faults.empty()) return training_of(document);
   std::string fields;
   for (const auto& [name, _] : part.properties) fields += (fields.empty() ? "" : ", ") + name;
-  std::string paths, problems;
+  Wording paths, problems;
   for (Fault& fault : faults) {
     const bool unknown = fault.expected == "no such field";
-    const Error error(kind, fault.path, fault.got, unknown ? "one of the fields " + fields : fault.expected,
-                      unknown ? "Remove it or mend its name" : "Change " + fault.path);
+    const Error error(kind, setting(fault.path), fault.got, unknown ? "one of the fields " + fields : fault.expected,
+                      unknown ? Wording("Remove it or mend its name") : "Change " + setting(fault.path));
     if (faults.size() == 1) throw error;
-    paths += (paths.empty() ? "" : ", ") + fault.path;
-    problems += (problems.empty() ? "" : " ") + error.message;
+    paths = std::move(paths) + (paths.empty() ? "" : ", ") + setting(fault.path);
+    problems = std::move(problems) + (problems.empty() ? "" : " ") + error.message;
   }
   throw Error(kind, std::to_string(faults.size()) + " settings (" + paths + ")", problems, "settings without these problems",
-              "Mend each of them and run again");
+              "Fix them and run again");
 }
 
 }  // namespace

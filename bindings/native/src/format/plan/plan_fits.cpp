@@ -88,7 +88,7 @@ class FitChecker {
     const Section needed = accumulates ? Section::micro_step : Section::train_step;
     if (!plan.has[static_cast<int>(needed)])
       refuse("sections", std::string("no ") + kSectionNames[static_cast<int>(needed)], "what training with accumulation " +
-             std::to_string(method.training.accumulation) + (method.training.clip_norm ? " and clip_norm" : "") + " runs");
+             std::to_string(method.training.accumulation) + (method.training.clip_norm ? " and a clip norm" : "") + " runs");
     if (!manifest_.generation) return;  // before format 1.2 every plan of a method could answer
     for (const Section answers : {Section::prefill, Section::decode})
       if (plan.has[static_cast<int>(answers)])

@@ -14,6 +14,7 @@ from bespoke.data.reading.exports.whatsapp import begins_like_whatsapp, whatsapp
 from bespoke.data.reading.json_text import json_document
 from bespoke.data.reading.text_lines import checked_encoding
 from bespoke.errors import ConfigError, DataError
+from bespoke.remedies import setting
 
 __all__ = ["EXPORTS", "WITH_ROLES", "Export", "WithRoles", "export_of", "export_text", "read_export", "refuse_export"]
 
@@ -37,7 +38,7 @@ def read_export(
     encoding = checked_encoding(encoding)
     if kind in WITH_ROLES and me is not None:
         raise ConfigError(
-            "me",
+            setting("me"),
             got=repr(me),
             expected=f"no name: an export of {kind} says who the user and who the assistant is",
             next_step="Leave it out",

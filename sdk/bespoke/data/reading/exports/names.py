@@ -11,6 +11,7 @@ from typing import Any
 
 from bespoke.data.reading.exports.conversations import ChatMessage, conversations
 from bespoke.errors import ConfigError, shown
+from bespoke.remedies import setting
 
 __all__ = ["Chat", "NamedMessage", "as_conversations"]
 
@@ -42,10 +43,10 @@ def as_conversations(
         there = ", ".join(shown(name) for name, _ in names.most_common(_MOST_NAMES))
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         raise ConfigError(
-            "me",
+            setting("me"),
             got="no name" if me is None else f"{shown(me)}, who wrote nothing in {where}",
             expected=f"one of {there}{more}" if names else "a name; the file has messages of nobody",
-            next_step=f"Name yourself as the file does: me={next(iter(names))!r}"
+            next_step="Name yourself as the file does: " + setting("me", next(iter(names)))
             if names
             else "Check which app the export is of",
         )

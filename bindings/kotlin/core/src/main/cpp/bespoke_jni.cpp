@@ -293,7 +293,7 @@ extern "C" JNIEXPORT jint JNI_OnLoad(JavaVM* vm, void*) {
   jclass failure = env->FindClass("dev/bespoke/NativeFailure");
   if (!api || !receiver || !failure || !register_all(env, api)) return JNI_ERR;
   classes.failure = static_cast<jclass>(env->NewGlobalRef(failure));
-  classes.make_failure = env->GetMethodID(failure, "<init>", "(I[B[B[B[B)V");
+  classes.make_failure = env->GetMethodID(failure, "<init>", "(I[B[B[B[B[B)V");
   classes.on_progress = env->GetMethodID(receiver, "onProgress", "(IJJDJ)Z");
   return classes.failure && classes.make_failure && classes.on_progress ? JNI_VERSION_1_6 : JNI_ERR;
 }

@@ -51,17 +51,18 @@ T* pointer(jlong handle) {
 
 [[noreturn]] inline void throw_failure(JNIEnv* env, bespoke_status status, bespoke_error* error) {
   if (!env->ExceptionCheck()) {  // what the app's progress has thrown comes first
-    jbyteArray parts[4] = {};
-    const char* words[] = {error ? error->subject : "", error ? error->got : "", error ? error->expected : "", error ? error->next_step : ""};
+    jbyteArray parts[5] = {};
+    const char* words[] = {error ? error->subject : "", error ? error->got : "", error ? error->expected : "", error ? error->next_step : "",
+                           error && error->references ? error->references : ""};
     bool whole = true;
-    for (size_t i = 0; i < 4 && whole; i++) {
+    for (size_t i = 0; i < 5 && whole; i++) {
       const auto size = static_cast<jsize>(std::strlen(words[i]));
       parts[i] = env->NewByteArray(size);
       if ((whole = parts[i] != nullptr)) env->SetByteArrayRegion(parts[i], 0, size, reinterpret_cast<const jbyte*>(words[i]));
     }
     if (whole)
       if (auto* failure = static_cast<jthrowable>(env->NewObject(classes.failure, classes.make_failure, static_cast<jint>(status), parts[0],
-                                                                 parts[1], parts[2], parts[3])))
+                                                                 parts[1], parts[2], parts[3], parts[4])))
         env->Throw(failure);
   }
   bespoke_error_free(error);

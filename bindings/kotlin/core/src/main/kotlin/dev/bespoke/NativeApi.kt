@@ -112,8 +112,10 @@ internal class NativeFailure(
     private val got: ByteArray,
     private val expected: ByteArray,
     private val nextStep: ByteArray,
+    private val references: ByteArray,
 ) : RuntimeException() {
-    fun typed(): BespokeError = errorOf(status, ErrorDetails(subject.text(), got.text(), expected.text(), nextStep.text()))
+    fun typed(): BespokeError =
+        errorOf(status, inKotlin(ErrorDetails(subject.text(), got.text(), expected.text(), nextStep.text()), references.text()))
 }
 
 /** The four parts of an error: what it is about, what was got, what was expected, what to do. */

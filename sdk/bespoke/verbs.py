@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can be done, and what it is called in Python, on the command line, in C and in Kotlin.
 
-It is the table of docs/reference/command_line.md, and the command line's hints name its own verbs with it. A test holds it against
-PersonalModel, the commands, bespoke.h and Kotlin's classes.
+It is the table of docs/reference/command_line.md, and errors name verbs by it (bespoke.remedies). tools/write_schemas.py hands it
+to C++ and Kotlin. A test holds it against PersonalModel, the commands, bespoke.h and Kotlin's classes.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["VERBS", "Verb", "verbs_table"]
+__all__ = ["KOTLIN_SETTINGS", "VERBS", "VERB_OF", "Verb"]
 
 
 class Verb(NamedTuple):
@@ -20,6 +20,21 @@ class Verb(NamedTuple):
     command: str | None
     c: str | None
     kotlin: str | None
+
+    @property
+    def full_python(self) -> str:
+        """ "PersonalModel.abandon_run"."""
+        return (self.python or self.what).partition(", ")[0]
+
+    @property
+    def short_python(self) -> str:
+        """ "abandon_run"."""
+        return self.full_python.rpartition(".")[2]
+
+    @property
+    def key(self) -> str:
+        """What an error's text knows it by: its short name in Python."""
+        return self.short_python
 
 
 VERBS = (
@@ -48,7 +63,7 @@ VERBS = (
         "PersonalModel.authenticated",
     ),
     Verb("close them", "PersonalModel.close", None, "bespoke_close", "PersonalModel.close"),
-    Verb("add an example", "examples.add", "bespoke train --examples", "bespoke_add_example", "examples.add"),
+    Verb("add an example", "examples.add", "bespoke train --examples FILE", "bespoke_add_example", "examples.add"),
     Verb(
         "list the examples",
         "examples.list",
@@ -129,11 +144,12 @@ VERBS = (
     ),
     Verb(
         "answer a prompt",
-        "PersonalModel.generate, PersonalModel.generate_ids",
+        "PersonalModel.generate",
         "bespoke generate",
         None,
         "PersonalModel.generate",
     ),
+    Verb("answer token ids with token ids", "PersonalModel.generate_ids", None, None, None),
     Verb(
         "begin a conversation",
         "PersonalModel.conversation",
@@ -207,16 +223,19 @@ VERBS = (
     Verb("say the version", "bespoke.__version__", "bespoke --version", "bespoke_version", "PersonalModel.version"),
 )
 
-
-def verbs_table() -> str:
-    """Markdown."""
-    rows = [
-        ("to", "Python", "command line", "C", "Kotlin"),
-        ("---",) * 5,
-        *((verb.what, *map(_cell, verb[1:])) for verb in VERBS),
-    ]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+# Key -> verb. Where two verbs of Python have one name, the first is meant.
+VERB_OF = {verb.key: verb for verb in reversed(VERBS) if verb.python}
 
 
-def _cell(names: str | None) -> str:
-    return "-" if names is None else ", ".join(f"`{name}`" for name in names.split(", "))
+# Settings that Kotlin calls otherwise than Python. In C each has its name in Python, as a field or an argument.
+KOTLIN_SETTINGS = {
+    "max_tokens": "maxTokens",
+    "memory_mb": "memoryMb",
+    "pin_sha256": "pinSha256",
+    "public_key": "publicKey",
+    "stop_texts": "stopTexts",
+    "top_k": "topK",
+    "top_p": "topP",
+    "train": "settings",
+    "trust_base": "trustBase",
+}
