@@ -38,7 +38,7 @@ def _constant(number: Any) -> Callable[[], object]:
             lambda: Training(sequence_lengths=(64, 64)),
             "Training.sequence_lengths",
             "[64, 64]",
-            "expected different whole numbers, each 1 or more",
+            "different whole numbers, each 1 or more",
         ),
         (lambda: Training(sequence_lengths=()), "Training.sequence_lengths", "[]", "at least 1 entries"),
         (lambda: Training(sequence_lengths=64), "Training.sequence_lengths", "64", "a list"),  # type: ignore[arg-type]

@@ -180,7 +180,7 @@ ROWS = [
     (
         "train {bundle} --state {tmp}/new",
         "DataError",
-        "training data: got no example of the user to train on, and no general text in the bundle; expected at least one. Add some with bespoke train --examples FILE.",
+        "training data: got no example of the user to train on, and no general text in the bundle; expected at least one. Add an example: run bespoke train --examples FILE.",
     ),
     (f"{TRAIN} --steps 0", "ConfigError", "--steps: got 0; expected at least 1. Change --steps."),
     (f"{TRAIN} --steps ten", "BadParameter", "Invalid value for '--steps': 'ten' is not a valid integer."),

@@ -30,7 +30,7 @@ private fun words(pieces: JsonElement?, otherwise: String): String {
     if (pieces !is JsonArray) return otherwise
     return pieces.withIndex().joinToString("") { (place, piece) ->
         when (piece) {
-            is JsonObject -> reference(piece).let { if (place == 0 && "do" in piece) it.replaceFirstChar(Char::uppercase) else it }
+            is JsonObject -> reference(piece).let { if (place == 0 && "do" in piece) it.replaceFirstChar { letter -> letter.uppercaseChar() } else it }
             is JsonPrimitive -> piece.content
             else -> piece.toString()
         }
