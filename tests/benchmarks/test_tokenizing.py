@@ -10,8 +10,8 @@ import pytest
 from tests.benchmarks.figures import Cell, write_table
 from tests.native.conftest import native_build
 from tests.native.lab_process import end
-from tests.unit.text.lab import TextLab
-from tests.unit.text.trained import config_of, tokenizer_json
+from tests.native.text.lab import TextLab
+from tests.support.trained_tokenizers import config_of, tokenizer_json
 
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from bespoke.errors import StateError
-from tests.unit.state.states import add, fill, open_state, slot_tensors, summary
+from tests.native.state.states import add, fill, open_state, slot_tensors, summary
 
 SQLITE_HEADER = 100
 WAL_HEADER = 32 + 24  # of the log, and of its first frame

@@ -21,10 +21,10 @@ import pytest
 
 from tests.kill.conftest import faults, new_place
 from tests.native.core_store import CoreStore, JournalRow
+from tests.native.state.states import BASE, SHAPES, adapter, add, digest, slot_tensors, token_row
 from tests.support.checks import count, few_of, new_seed, record_check
 from tests.support.faulty import KILL_AFTER, KILL_BEFORE, KILL_TORN, NEVER
 from tests.support.reading import read_state
-from tests.unit.state.states import BASE, SHAPES, adapter, add, digest, slot_tensors, token_row
 
 __all__ = ["faults"]
 

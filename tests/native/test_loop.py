@@ -16,9 +16,9 @@ from bespoke.rules.batches import BatchCursor, CursorState, evaluation_batches
 from bespoke.rules.noise import noise
 from tests.conformance.make_batches import as_json
 from tests.native.core_store import CoreStore
+from tests.native.state.states import BASE, SHAPES, token_row
 from tests.support.reading import rows_of_split
 from tests.unit.rules.numbers import ulps
-from tests.unit.state.states import BASE, SHAPES, token_row
 
 TEXT = Path(__file__).read_bytes()
 

@@ -12,7 +12,7 @@ import pytest
 
 from bespoke.errors import DataError
 from tests.native.core_store import CoreStore
-from tests.unit.state.states import BASE, SHAPES
+from tests.native.state.states import BASE, SHAPES
 
 
 @pytest.fixture

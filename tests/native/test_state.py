@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from bespoke.errors import AdapterError, StateError, StateLocked
+from tests.native.state.states import SHAPES, adapter, add, fill, open_state, slot_tensors
 from tests.native.state_lab import CoreState, as_text, given
-from tests.unit.state.states import SHAPES, adapter, add, fill, open_state, slot_tensors
 
 LAB = "tests/state_lab"
 METRICS = [{"step": 6, "loss": "2.5", "rejected": False}]

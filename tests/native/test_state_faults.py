@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 
 from bespoke.errors import StateError
+from tests.native.state.states import adapter, fill, open_state, slot_tensors, summary
 from tests.native.state_lab import CoreState, given
 from tests.support.checks import few_of
 from tests.support.faults_library import compile_faults
 from tests.support.faulty import FAIL, FAIL_FROM, KILL_AFTER, KILL_BEFORE, KILL_TORN, NEVER
-from tests.unit.state.states import adapter, fill, open_state, slot_tensors, summary
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FAIL_SHORT = 5  # a part of the write arrives, and nothing after it

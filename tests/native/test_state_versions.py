@@ -19,12 +19,12 @@ import pytest
 from bespoke.errors import BespokeError
 from tests.kill.conftest import faults, place
 from tests.native.core_store import CoreStore
+from tests.native.state.conftest import OpenState, Stores, open_state, stores
+from tests.native.state.states import BASE, OLD, SHAPES, add, slot_tensors, token_row
 from tests.native.state_lab import CoreState
 from tests.support.checks import few_of, full, new_seed, record_check
 from tests.support.faulty import FAIL, FAIL_FROM, KILL_AFTER, KILL_BEFORE, KILL_TORN, NEVER
 from tests.support.reading import read_state
-from tests.unit.state.conftest import OpenState, Stores, open_state, stores
-from tests.unit.state.states import BASE, OLD, SHAPES, add, slot_tensors, token_row
 
 __all__ = ["faults", "open_state", "place", "stores"]
 

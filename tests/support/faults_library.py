@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The preloaded library that makes calls fail or kills in the middle of them (tests/unit/state/faults.c), compiled."""
+"""The preloaded library that makes calls fail or kills in the middle of them (faults.c), compiled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parents[1] / "unit" / "state" / "faults.c"
+SOURCE = Path(__file__).with_name("faults.c")
 
 
 def compile_faults(folder: Path) -> Path:

@@ -62,3 +62,13 @@ def test_no_test_imports_from_a_test() -> None:
 def test_what_tests_share_lies_in_a_folder() -> None:
     loose = {path.name for path in TESTS.glob("*.py")} - IN_THE_ROOT
     assert loose == set(), "move it to tests/support, or to the folder that uses it"
+
+
+def test_no_unit_test_compiles_the_core() -> None:
+    """What does is driven from tests/native: `native_build`, `compile_core` and `sanitized_core` stand in its conftest."""
+    compiling = [
+        str(path.relative_to(TESTS))
+        for path in (TESTS / "unit").rglob("*.py")
+        if path != Path(__file__) and "tests.native.conftest" in path.read_text(encoding="utf-8")
+    ]
+    assert compiling == []

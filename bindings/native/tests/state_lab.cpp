@@ -51,7 +51,7 @@ class GivenTensors {
   std::vector<float> numbers_;
 };
 
-std::string digest(const bespoke::MappedTensors& tensors) {  // of names and bytes, as tests/unit/state/states.py
+std::string digest(const bespoke::MappedTensors& tensors) {  // of names and bytes, as tests/native/state/states.py
   bespoke::RunningSha256 hash;
   for (const StateTensor& tensor : tensors.all()) {
     hash.add({reinterpret_cast<const uint8_t*>(tensor.name.data()), tensor.name.size()});

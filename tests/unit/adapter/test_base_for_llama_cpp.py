@@ -18,9 +18,9 @@ from tests.support.checks import count, few_of, few_rows_of
 from tests.support.gguf_files import gguf_name, permuted
 from tests.support.llama_cpp_lab import LlamaCpp
 from tests.support.models import dequantized_reference, tiny_model
+from tests.support.strings import real_texts
+from tests.support.trained_tokenizers import TRAINED, config_of, loses, pages, tokenizer_json
 from tests.unit.adapter.other_engines import TOKENS, effect_in_peft
-from tests.unit.text.strings import real_texts
-from tests.unit.text.trained import TRAINED, config_of, loses, pages, tokenizer_json
 
 __all__ = ["family", "folder"]
 

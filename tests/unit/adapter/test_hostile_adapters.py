@@ -15,8 +15,8 @@ from safetensors.numpy import load_file, save_file
 
 from bespoke import PersonalModel
 from bespoke.errors import AdapterError
+from tests.native.adapter_codes import LARGEST
 from tests.support.checks import few_of
-from tests.unit.adapter.codes import LARGEST
 from tests.unit.personal_model.tiny import add_numbers, tiny_bundle, tiny_folder
 
 __all__ = ["tiny_bundle", "tiny_folder"]

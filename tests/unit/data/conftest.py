@@ -14,6 +14,9 @@ import tokenizers
 from bespoke.data.template import compile_turns
 from bespoke.data.text import Tokenizer
 from bespoke.data.turns import Turns
+from tests.support.tokenizer_families import family_of
+
+__all__ = ["family_of"]
 
 Messages = list[dict[str, str]]
 

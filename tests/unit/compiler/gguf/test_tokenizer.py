@@ -17,8 +17,8 @@ from bespoke.errors import ModelError, UnsupportedModel
 from bespoke.exports.gguf_vocabulary import read_vocabulary
 from bespoke.format.gguf_header import GgufHeader
 from tests.support.checks import count
-from tests.unit.text.strings import real_texts
-from tests.unit.text.trained import TRAINED, config_of, pages, tokenizer_json
+from tests.support.strings import real_texts
+from tests.support.trained_tokenizers import TRAINED, config_of, pages, tokenizer_json
 
 BPE = {
     "tokenizer.ggml.model": "gpt2",

@@ -14,11 +14,11 @@ import tokenizers
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.errors import DataError
+from tests.native.text.lab import TextLab
 from tests.support.checks import count, full, new_seed
-from tests.unit.text.conftest import Family
-from tests.unit.text.lab import TextLab
-from tests.unit.text.strings import random_text, real_texts
-from tests.unit.text.trained import pages, tokenizer_json
+from tests.support.strings import random_text, real_texts
+from tests.support.tokenizer_families import Family
+from tests.support.trained_tokenizers import pages, tokenizer_json
 
 BATCH = 500
 RANDOM_STRINGS = 100_000

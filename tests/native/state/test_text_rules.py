@@ -10,8 +10,8 @@ import pytest
 
 from bespoke.errors import DataError, StateError, StateLocked
 from tests.native.core_store import CoreStore
+from tests.native.state.states import BASE, SHAPES, fill, token_row
 from tests.support.reading import read_state
-from tests.unit.state.states import BASE, SHAPES, fill, token_row
 
 FIRST, OTHER = "a" * 64, "b" * 64
 

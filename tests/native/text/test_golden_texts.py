@@ -11,9 +11,9 @@ import pytest
 
 from bespoke.data.text import Tokenizer
 from bespoke.golden.texts import golden_texts
-from tests.unit.text.conftest import FAMILIES, Family
-from tests.unit.text.lab import TextLab
-from tests.unit.text.trained import TRAINED, config_of, loses
+from tests.native.text.lab import TextLab
+from tests.support.tokenizer_families import FAMILIES, Family
+from tests.support.trained_tokenizers import TRAINED, config_of, loses
 
 
 @pytest.mark.parametrize("name", FAMILIES)

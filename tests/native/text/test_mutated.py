@@ -13,11 +13,11 @@ import pytest
 from bespoke.errors import BundleError
 from tests.native.conftest import sanitized_core
 from tests.native.lab_process import end
+from tests.native.text.lab import TextLab
 from tests.support.checks import count, new_seed, record_check
-from tests.unit.text.conftest import Family
-from tests.unit.text.lab import TextLab
-from tests.unit.text.mutations import HEADER, UNKNOWN, VOCABULARY, change
-from tests.unit.text.strings import random_text
+from tests.support.strings import random_text
+from tests.support.tokenizer_families import Family
+from tests.support.tokenizer_mutations import HEADER, UNKNOWN, VOCABULARY, change
 
 MUTATED = 20_000
 TEXTS = [

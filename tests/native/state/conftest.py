@@ -10,12 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.native.conftest import native_build
 from tests.native.core_store import CoreStore, state_lab
 
 from . import states
-
-__all__ = ["native_build"]
 
 OpenState = Callable[..., Any]  # (folder, base=BASE, shapes=None), as states.open_state
 

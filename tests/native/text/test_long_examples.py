@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.native.text.both import ALL, GIVEN, Both, Row
+from tests.native.text.lab import TextLab
 from tests.support.checks import count, new_seed
 from tests.support.example_encoder import ExampleEncoder
-from tests.unit.text.both import ALL, GIVEN, Both, Row
-from tests.unit.text.lab import TextLab
-from tests.unit.text.trained import pages
+from tests.support.trained_tokenizers import pages
 
 Messages = list[dict[str, Any]]
 EXAMPLES = 2_500

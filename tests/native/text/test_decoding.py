@@ -10,11 +10,11 @@ import re
 
 from tokenizers.decoders import DecodeStream
 
+from tests.native.text.lab import TextLab
 from tests.support.checks import count, full, new_seed
-from tests.unit.text.conftest import Family
-from tests.unit.text.lab import TextLab
-from tests.unit.text.strings import random_text
-from tests.unit.text.trained import pages
+from tests.support.strings import random_text
+from tests.support.tokenizer_families import Family
+from tests.support.trained_tokenizers import pages
 
 STREAMS = 20_000
 # A replacement character for each byte, as the package decodes a byte token that belongs to no character.

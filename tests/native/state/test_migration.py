@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.native.state.states import OLD, fill, open_state
 from tests.support.reading import read_state
-from tests.unit.state.states import OLD, fill, open_state
 
 
 @pytest.fixture(params=OLD)

@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training step as a program for ExecuTorch's own runtime (bespoke.exports.forward_only): an app in C++ that only calls `forward`
-trains with it, and reads from it the B that the plan's form comes to."""
+"""A training step as a program for ExecuTorch's own runtime (bespoke.exports.forward_only). tests/native runs it from an app."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,42 +11,19 @@ import numpy as np
 import pytest
 import torch
 
-from bespoke import Lora, Personalizer, Training
-from bespoke.bundle.reader import Bundle, open_bundle
+from bespoke.bundle.reader import open_bundle
 from bespoke.config import Scalar
 from bespoke.errors import ConfigError
 from bespoke.exports.forward_only import DECOMPOSITIONS, ForwardOnly
 from bespoke.exports.noise_in_graph import noise_in_graph
-from bespoke.golden.batch import padded
 from bespoke.methods.update import copy
-from bespoke.reference.machine import Machine
-from bespoke.rules.batches import TokenBatch
 from bespoke.rules.noise import noise
 from bespoke_plugins.optimizers.prge import PRGE, PRGEOptions
-from bespoke_plugins.targets.executorch.forward_only import lowered, write_forward_only
-from tests.native.conftest import native_build
+from bespoke_plugins.targets.executorch.forward_only import lowered
 from tests.support.bundles import made_once
-from tests.support.models import tiny_model
-
-__all__ = ["native_build"]
-
-LENGTH, ROWS, STEPS, SEED, RATE, EPSILON = 12, 2, 6, 7, 1e-3, 1e-2
-SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
+from tests.unit.exports.forward_only import EPSILON, RATE, SEED, STEPS, batch, build
 
 pytestmark = pytest.mark.xdist_group("forward_only")
-
-
-def build(
-    folder: Path, blocks: int = 2, others: Mapping[str, dict[str, object]] | None = None, **options: object
-) -> Path:
-    """A bundle of prge with these options, or of `others`."""
-    model = tiny_model("llama", folder / "model", num_hidden_layers=blocks, **SIZES)
-    training = Training(sequence_lengths=(LENGTH,), batch_size=ROWS, steps=STEPS, seed=1)
-    methods = others or {"prge": {"queries": 2, "epsilon": EPSILON} | options}
-    lora = Lora(rank=3, alpha=6.0, train="B")
-    return Personalizer(model, methods, "torch", context=32, lora=lora, training=training, data=None).build(
-        folder / "bundle"
-    )
 
 
 @pytest.fixture(scope="module")
@@ -64,64 +38,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
         made_once(tmp_path_factory, "small", lambda folder: build(folder, 1, queries=1, dual_forwarding=True))
         / "bundle"
     )
-
-
-def rows() -> np.ndarray:
-    return np.random.default_rng(0).integers(3, 60, (STEPS * ROWS, LENGTH + 1))
-
-
-def walked(bundle: Bundle) -> tuple[list[float], dict[str, np.ndarray]]:
-    """Losses of each step, and the adapter, by the plan."""
-    machine = Machine(bundle, bundle.method())
-    machine.buffers.fill(bundle.initial_adapter())
-    losses = []
-    for step in range(1, STEPS + 1):
-        outcome = machine.train_step([batch(step)], learning_rate=RATE, step=step, seed=SEED)
-        machine.buffers.flip()
-        losses.append(float(outcome.metrics["loss"]))
-    return losses, {name: piece.copy() for name, piece in machine.adapter().items()}
-
-
-def batch(step: int) -> TokenBatch:
-    tokens = rows()[(step - 1) * ROWS : step * ROWS]
-    return padded(tokens, np.ones_like(tokens), {}, ROWS, LENGTH)
-
-
-@pytest.mark.slow  # exporting takes most of a minute
-@pytest.mark.parametrize(("blocks", "queries", "partitioners"), [(1, 1, []), (2, 2, None)])
-def test_an_app_in_c_plus_plus_trains_by_forward_alone(
-    blocks: int,
-    queries: int,
-    partitioners: list[object] | None,
-    native_build: Path,
-    tmp_path: Path,
-) -> None:
-    with open_bundle(build(tmp_path, blocks, queries=queries, dual_forwarding=True)) as bundle:
-        step = ForwardOnly(bundle)
-        program = write_forward_only(tmp_path / "step.pte", step.methods(), DECOMPOSITIONS, partitioners)
-        losses, adapter = walked(bundle)
-        initial = bundle.initial_adapter()
-    rows().astype("<i8").tofile(tmp_path / "rows.bin")
-    done = subprocess.run(
-        [
-            native_build / "example_forward_only",
-            program,
-            tmp_path / "rows.bin",
-            str(STEPS),
-            str(RATE),
-            tmp_path / "b.bin",
-        ],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    said = [float(line.split()[-1]) for line in done.stdout.splitlines() if line.startswith("step ")]
-    assert said == pytest.approx(losses, rel=1e-6)
-    found = np.fromfile(tmp_path / "b.bin", "<f4")
-    wanted = np.concatenate([adapter[name].reshape(-1) for name in step.pieces])
-    moved = np.abs(wanted - np.concatenate([initial[name].reshape(-1) for name in step.pieces])).max()
-    assert np.abs(found - wanted).max() <= 1e-6 < moved / 1000
 
 
 @pytest.mark.slow

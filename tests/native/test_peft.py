@@ -23,13 +23,13 @@ from bespoke.config import LINEARS, Linear, Lora
 from bespoke.errors import AdapterError
 from bespoke.model.architecture import ModelConfig
 from bespoke.model.families import read_config
+from tests.native.adapter_codes import CONFIG, LARGEST, WEIGHTS, Code, code
 from tests.support.models import TINY_FAMILIES, tiny_model
-from tests.unit.adapter.codes import CONFIG, LARGEST, WEIGHTS, Code
 from tests.unit.model.multimodal import tiny_multimodal
 
+__all__ = ["code"]
+
 BASE = "0123456789abcdef" * 4
-
-
 LORA = Lora(rank=3, alpha=6.0)
 
 

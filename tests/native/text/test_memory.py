@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.native.lab_process import end
-from tests.unit.text.conftest import Family
-from tests.unit.text.lab import TextLab
+from tests.native.text.lab import TextLab
+from tests.support.tokenizer_families import Family
 
 MOST_BYTES = 2_000_000
 

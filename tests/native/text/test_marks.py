@@ -20,12 +20,12 @@ from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.data.turns import protect_markers
 from bespoke.errors import DataError, TemplateError
+from tests.native.text.lab import TextLab
+from tests.native.text.oracle import QWEN, oracle_for
 from tests.support.checks import count, few_of, new_seed
 from tests.support.example_encoder import ExampleEncoder
+from tests.support.trained_tokenizers import LACKING, config_of, lost_characters, pages, tokenizer_json
 from tests.unit.data import templates
-from tests.unit.text.lab import TextLab
-from tests.unit.text.oracle import QWEN, oracle_for
-from tests.unit.text.trained import LACKING, config_of, lost_characters, pages, tokenizer_json
 
 Messages = list[dict[str, str]]
 CONVERSATIONS = 400

@@ -12,12 +12,12 @@ import pytest
 
 from bespoke.data.template import compile_turns
 from bespoke.errors import BundleError, DataError
+from tests.native.text.lab import TextLab
+from tests.native.text.oracle import QWEN, Messages, oracle_for
 from tests.support.checks import count, new_seed
+from tests.support.tokenizer_families import REAL, Family
+from tests.support.trained_tokenizers import pages
 from tests.unit.data import templates
-from tests.unit.text.conftest import REAL, Family
-from tests.unit.text.lab import TextLab
-from tests.unit.text.oracle import QWEN, Messages, oracle_for
-from tests.unit.text.trained import pages
 
 CONVERSATIONS = 2_000
 # Its turn begins with an added token that is not special.

@@ -12,11 +12,11 @@ from bespoke.data.template import compile_turns
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.errors import DataError
+from tests.native.text.lab import TextLab
+from tests.native.text.oracle import QWEN
 from tests.support.example_encoder import ExampleEncoder
+from tests.support.trained_tokenizers import config_of, tokenizer_json
 from tests.unit.data import templates
-from tests.unit.text.lab import TextLab
-from tests.unit.text.oracle import QWEN
-from tests.unit.text.trained import config_of, tokenizer_json
 
 Row = tuple[list[int], list[int]]
 ALL = 1 << 20  # positions: nothing is too long

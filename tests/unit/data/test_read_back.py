@@ -21,10 +21,10 @@ from bespoke.data.tokenizer_from_file import can_be_read_back, read_tokenizer_fi
 from bespoke.errors import BundleError, ModelError
 from bespoke.exports.gguf_vocabulary import Vocabulary, read_vocabulary
 from tests.support.checks import count, full, new_seed, record_check
-from tests.unit.text.conftest import FAMILIES, Family
-from tests.unit.text.mutations import HEADER, UNKNOWN, change
-from tests.unit.text.strings import random_text, real_texts
-from tests.unit.text.trained import config_of, pages, tokenizer_json
+from tests.support.strings import random_text, real_texts
+from tests.support.tokenizer_families import FAMILIES, Family
+from tests.support.tokenizer_mutations import HEADER, UNKNOWN, change
+from tests.support.trained_tokenizers import config_of, pages, tokenizer_json
 
 STRINGS = 20_000
 CONTROL, USER_DEFINED = 3, 4  # types of a token in GGUF

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lab, and each tokenizer in its two forms: the tokenizer.bin that the core maps, and the package's own object as oracle."""
+"""Each tokenizer in its two forms: the tokenizer.bin that the core maps, and the package's own object as oracle."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,11 +13,8 @@ import tokenizers
 
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
-from tests.native.conftest import native_build  # noqa: F401  (a fixture)
-from tests.native.lab_process import end
-from tests.support.checks import few_of, record_check
-from tests.unit.text.lab import TextLab
-from tests.unit.text.trained import LACKING, TRAINED, config_of, tokenizer_json
+from tests.support.checks import record_check
+from tests.support.trained_tokenizers import LACKING, TRAINED, config_of, tokenizer_json
 
 REAL = {"qwen2.5": Path("tokenizers", "qwen2.5"), "stories260K": Path("models", "stories260K")}
 FAMILIES = (*REAL, *TRAINED)
@@ -59,24 +56,6 @@ class Family:
         return [one.ids for one in self.oracle.encode_batch_fast(texts, add_special_tokens=False)]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if "family_of" in getattr(item, "fixturenames", ()):  # one process makes the tokenizers
-            item.add_marker(pytest.mark.xdist_group("text"))
-
-
-@pytest.fixture(scope="session")
-def program(native_build: Path) -> Path:  # noqa: F811
-    return native_build / "tests" / "text_lab"
-
-
-@pytest.fixture(scope="session")
-def lab(program: Path) -> Iterator[TextLab]:
-    one = TextLab(program)
-    yield one
-    assert end(one.process) == 0
-
-
 @pytest.fixture(scope="session")
 def family_of(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Callable[[str], Family]:
     """By name, made when first asked for."""
@@ -98,12 +77,3 @@ def family_of(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureR
         return made[name]
 
     return get
-
-
-@pytest.fixture(params=few_of(FAMILIES, FEW))
-def family(request: pytest.FixtureRequest, family_of: Callable[[str], Family], lab: TextLab) -> Family:
-    """Each, open in the lab."""
-    one = family_of(request.param)
-    found = lab.open(one.path)
-    assert (found["bos"], found["eos"]) == tuple(-1 if token is None else token for token in (one.bos, one.eos))
-    return one

@@ -17,8 +17,8 @@ from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.errors import ModelError
 from tests.support.checks import few_of
-from tests.unit.text.conftest import Family
-from tests.unit.text.trained import TRAINED, config_of, tokenizer_json
+from tests.support.tokenizer_families import Family
+from tests.support.trained_tokenizers import TRAINED, config_of, tokenizer_json
 
 Change = Callable[[dict[str, Any]], object]
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from bespoke.errors import DataError
+from tests.native.text.lab import TextLab
 from tests.support.checks import count, new_seed
-from tests.unit.text.conftest import Family
-from tests.unit.text.lab import TextLab
-from tests.unit.text.trained import pages
+from tests.support.tokenizer_families import Family
+from tests.support.trained_tokenizers import pages
 
 Family_of = Callable[[str], Family]
 TEXT = "".join(pages()[:40])

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.native.text.both import ALL, GIVEN, Both
+from tests.native.text.lab import TextLab
 from tests.support.example_encoder import ExampleEncoder
-from tests.unit.text.both import ALL, GIVEN, Both
-from tests.unit.text.lab import TextLab
 
 USER, ASSISTANT = (
     {"role": "user", "content": "Where is the key?"},

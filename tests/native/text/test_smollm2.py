@@ -16,11 +16,11 @@ import tokenizers
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.exports.gguf_vocabulary import read_vocabulary
+from tests.native.text.lab import TextLab
 from tests.support.checks import REPOSITORY, count, new_seed, record_check
 from tests.support.llama_cpp_lab import LlamaCpp
-from tests.unit.text.lab import TextLab
-from tests.unit.text.strings import random_text
-from tests.unit.text.trained import SMOLLM2_LACKS
+from tests.support.strings import random_text
+from tests.support.trained_tokenizers import SMOLLM2_LACKS
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("text")]
 STRINGS = 20_000
