@@ -73,10 +73,14 @@ def _in_order(value: tuple[Linear, ...]) -> tuple[Linear, ...]:
 
 
 class Lora(Settings):
-    """y = x W + (alpha / rank) x A B on the linear layers `targets` of every block (PEFT's names and layout).
+    """The shape of the adapter: y = x W + (alpha / rank) x A B on linear layers of every block, with PEFT's names and layout.
 
-    By default all of them; in any order, kept in that in which a forward meets them. `train`: both factors, or "B" alone (LoRA-FA,
-    arXiv 2308.03303): A stays as it is drawn at build, so nothing of it is in state, gradients or noise.
+    Args:
+        rank: Width of A and B. A higher rank learns more and takes more memory.
+        alpha: Scale of the adapter, which is multiplied by alpha / rank.
+        targets: The linear layers that get an adapter, in any order. By default all seven. Fewer take less memory and learn less.
+        train: "both" trains A and B. "B" trains B alone (LoRA-FA, arXiv 2308.03303): A stays as it is drawn at build, so
+            state, gradients and noise hold nothing of it.
     """
 
     rank: int = Field(default=8, ge=1, le=1024)
@@ -96,8 +100,28 @@ class Lora(Settings):
 
 
 class Training(Settings):
-    """How a run trains. Any field may be overridden for one method in its options; a learning rate that nobody names is the
-    method's own (its options' `training_defaults`)."""
+    """The settings of a run. A method's options may override any of them.
+
+    Args:
+        learning_rate: Step size. If you do not set it, the method's own default counts. Lower it if the loss jumps or is not
+            finite.
+        steps: Length of a run, and of its schedule.
+        sequence_lengths: Lengths in tokens for which the bundle has plans. A batch takes the shortest that holds its longest row.
+            Raise the longest to keep long examples whole; memory grows with it.
+        batch_size: Rows of a micro-batch.
+        accumulation: Micro-batches whose gradients are summed into one step. Raise it for a larger batch in the same memory.
+        clip_norm: Largest norm of all gradients together. None: no clipping.
+        schedule: Learning rate over the run: "constant", or falling to 0 as "linear" or "cosine".
+        warmup_steps: Steps in which the learning rate rises from 0.
+        seed: Seed of the order of the data and of a method's noise.
+        general_share: Share of batches from the bundle's own data, from 0 to 1. Raise it if the model forgets what it knew.
+        general_tolerance: Largest relative rise allowed for the loss on general data. The gate refuses an adapter above it.
+        useful_gain: Least relative fall of the loss on the user's examples. The gate refuses an adapter below it.
+        commit_seconds: Seconds between two commits. A killed run loses at most that much work.
+        write_mb_per_second: Most MB a second that commits may write, because flash memory wears.
+        write_mb_per_run: Most MB that a run may write to files of its state in one call of `train`. None: no limit.
+        packing: Whether the bundle's own `text` rows are packed into full sequences. Attention then crosses documents.
+    """
 
     learning_rate: float = Field(default=2e-4, gt=0)
     steps: int = Field(default=300, ge=1, le=10_000_000)
@@ -147,11 +171,12 @@ def _budgets(value: Any) -> float | tuple[float, ...] | None:
 
 
 class Budget(Settings):
-    """Anonymous memory of the process that trains, in MB of 10**6 bytes; on torch, what training adds to the idle process.
-    None: the fastest plan.
+    """The memory limit of training.
 
-    Of several, in any order, the largest is the bundle's budget. The bundle has plans for each of the others too, over the same
-    weights and the same state: a device whose limit is lower goes on with the same run by them.
+    Args:
+        memory_mb: Anonymous memory of the process that trains, in MB of 10**6 bytes. With the engine `torch` it is what training
+            adds to the idle process. None: no limit, and the fastest plan. Give several numbers for devices of several sizes: the
+            largest is the bundle's budget, and the bundle has plans for each of the others, which continue the same run.
     """
 
     memory_mb: Annotated[float | tuple[float, ...] | None, PlainValidator(_budgets)] = None

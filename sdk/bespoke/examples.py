@@ -14,7 +14,7 @@ __all__ = ["Examples"]
 
 
 class Examples:
-    """The user's examples. Tokenized when added, never while training."""
+    """The examples of one user. An example is tokenized when you add it, never while training."""
 
     def __init__(self, core: Handle) -> None:
         self._core = core
@@ -22,23 +22,30 @@ class Examples:
     def add(
         self, example: dict[str, Any], id: str | None = None, *, use: Literal["train"] | None = None
     ) -> AddedExample:
-        """Keeps an example: {"messages": ...}, {"prompt": ..., "completion": ...}, {"text": ...} or {"tokens": ..., "mask": ...}.
+        """Adds an example to the state.
 
-        The same id with the same content changes nothing. A text or a conversation that is longer than the bundle's longest
-        sequence becomes several rows; what finds no room in a row is cut, and the result says by how much, and which keys say
-        nothing here. With `use="train"` it is never held out to judge by: for facts that must be known. Raises DataError for what
-        cannot be used or would train nothing.
+        A text or a conversation that is longer than the bundle's longest sequence becomes several rows. Tokens that do not fit in
+        a row are cut. The result says how many were cut and which keys were not used.
+
+        Args:
+            example: {"messages": ...}, {"prompt": ..., "completion": ...}, {"text": ...} or {"tokens": ..., "mask": ...}.
+            id: Your name for it, with which `forget` deletes it. Adding the same id and content again changes nothing. None: the
+                sha256 of its JSON.
+            use: "train" trains on it always. Set it for facts that must be known. None: one example in ten is held out, to judge
+                by.
+
+        Raises DataError for an example that cannot be used or would train nothing.
         """
         if use is not None:
             arguments.one_of("use", use, ("train",))
         return self._core.add_example(example_json(example), None if id is None else example_id(id), use)
 
     def list(self) -> list[ExampleInfo]:
-        """All examples, in the order in which they were added."""
+        """All examples, in the order in which you added them."""
         return self._core.examples()
 
     def forget(self, id: str) -> Forgotten:
-        """Deletes an example at once, with every adapter that saw it; stops a run that uses it."""
+        """Deletes an example at once, with every adapter that was trained on it. A run that uses it stops."""
         return self._core.forget(example_id(id))
 
     def __len__(self) -> int:

@@ -181,12 +181,12 @@ class PersonalModel(AnsweringModel):
                 no deadline.
             method: The method to train with. Another method than the unfinished run's starts a new run. None: the unfinished run's,
                 else the bundle's first.
-            seed: Seed of a new run. Another seed than the unfinished run's starts a new run. None: `Training.seed`.
+            seed: Seed of a new run. An unfinished run refuses another one. None: `Training.seed`.
             stop: Asked 20 times a second. Training ends in a committed state once it returns True.
             on_step: Called with (step, loss) after each step.
             on_progress: Called with a Progress at each step and when a phase begins (open, judge, commit). It has the memory in
                 use.
-            **overrides: Fields of `Training` for a run that starts here, such as learning_rate.
+            **overrides: Fields of `Training` for a run that starts here, such as learning_rate. An unfinished run refuses others.
 
         Raises BudgetExceeded if going on would pass the memory limit, and StateLocked while another process trains. What was
         committed stays.

@@ -27,25 +27,32 @@ DIAL_MB = (64, 96, 128, 192, 256, 384, 512)
 
 
 class Personalizer:
-    """A model, the ways of training it, and what it may cost.
+    """What a bundle is built from: a model, methods that train it, targets that run it, and a memory budget.
 
-    model:       Hugging Face folder, hub id or GGUF file
-    optimizers:  a name, several, or name -> options; an option that is a field of `Training` overrides it for that method. An empty
-                 list: a bundle that answers and takes adapters, and does not train
-    targets:     the same for targets. Every bundle runs on torch; for the device core of a phone it takes "executorch"
-    context:     tokens of a conversation when it answers, prompt and answer together: rows of the KV cache. By default 1024, or
-                 what the model knows where that is less
-    data:        JSONL, .json, CSV, .txt or .md that ships to all users: general text against forgetting, labels. "auto": a small
-                 general set of the build's own, on which the gate looks and nothing is trained; None: no such set, and nonsense
-                 may pass
-    data_format: shape of its rows, or sharegpt, alpaca, chatgpt, claude; by default the first row decides
-    fields:      column names of `data`, as {"prompt": "question", "completion": "answer"}; "{a} {b}" joins two columns
-    encoding:    of `data`, such as "cp1252", where it is not UTF-8, or UTF-16 with a byte order mark
-    tokenizer:   folder or hub id of the tokenizer and the chat template, where they are not the model's own
-    text:        False: a bundle without a tokenizer, to which token ids are given; for models whose tokenizer bespoke cannot run
-    train_on:    whose words are learned from: "assistant", "user" ("write like me") or "all"
-    licence:     terms of the base model, where its folder does not say
-    signing_key: private ed25519 key in PEM; its public half is what an app asks for
+    Args:
+        model: Hugging Face folder, hub id or GGUF file.
+        optimizers: Methods: a name, several, or name -> options. An option that is a field of `Training` overrides it for that
+            method. The first is the default of `train`. An empty list builds a bundle that answers and does not train.
+        targets: Targets, in the same form. Every bundle runs on torch. Add "executorch" for the device core of a phone.
+        tokenizer: Folder or hub id of the tokenizer and the chat template. None: the model's own.
+        context: Most tokens of a conversation, which is the number of rows of the KV cache. None: 1024, or what the model can if
+            that is less. Raise it for long conversations; the cache counts against the budget.
+        data: JSONL, .json, CSV, .txt or .md that ships to all users: general text against forgetting, or labels. "auto": a small
+            general set that only the gate looks at. None: no general set, so the gate cannot refuse an adapter that forgets.
+        data_format: Shape of the rows of `data`, or sharegpt, alpaca, chatgpt, claude. None: the first row decides.
+        fields: Columns of `data`, such as {"prompt": "question", "completion": "answer"}. "{a} {b}" joins two columns.
+        encoding: Encoding of `data`, such as "cp1252". None: UTF-8, or UTF-16 with a byte order mark.
+        lora: Shape of the adapter. None: `Lora()`.
+        training: Settings of a run. None: `Training()`.
+        budget: Memory limit of training. None: no limit, and the fastest plan.
+        text: Whether the bundle has a tokenizer. Set it to False for a model whose tokenizer bespoke cannot run: the bundle takes
+            token ids then.
+        train_on: Whose messages are learned from: "assistant", "user" ("write like me") or "all".
+        licence: Terms of the base model. Give it if the model's folder does not name them.
+        template_date: Date that a chat template prints, as YYYY-MM-DD, for templates that ask for the date.
+        signing_key: Private ed25519 key in PEM, which signs the manifest. Your app asks for the public half.
+
+    Raises a ConfigError that lists all problems of the arguments.
     """
 
     def __init__(
