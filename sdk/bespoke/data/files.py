@@ -86,9 +86,9 @@ def read_examples(
         if format in KNOWN_ROWS:
             example, more = example_of(format, example, where)
             used |= more
-        report.format = _SHAPE_OF_KNOWN.get(format, format)  # type: ignore[arg-type, assignment]
+        report.format = _SHAPE_OF_KNOWN.get(format, format)  # type: ignore[arg-type]
 
-        kept = _kept(example, report.format, row, report.rows == 0, where)  # type: ignore[arg-type]
+        kept = _kept(example, report.format, row, report.rows == 0, where)
         report.rows += 1
         report.unknown_keys.update(key for key in row if key not in used and (key not in kept or key in fields))
 

@@ -310,11 +310,9 @@ def _added(
             refuse(f"{subject}: added token {token['id']}", f"{content!r}, of which nothing is left", "a text")
         ordered.append((bool(token["normalized"]), sought.encode(), content.encode(), token["id"]))
     ordered.sort()
-    for token, following in itertools.pairwise(ordered):
-        if token[:2] == following[:2]:
-            refuse(
-                f"{subject}: added tokens {token[3]} and {following[3]}", "the same text", "a text of its own for each"
-            )
+    for (*key, token_id), (*following, other_id) in itertools.pairwise(ordered):
+        if key[:2] == following[:2]:
+            refuse(f"{subject}: added tokens {token_id} and {other_id}", "the same text", "a text of its own for each")
 
     text = b""
     records = []
