@@ -12,7 +12,7 @@ from tools.count_words import (
     engine_choices,
     pages,
     sources,
-    target_protocols,
+    target_contracts,
     unformatted_lines,
     words,
 )
@@ -60,7 +60,7 @@ def test_each_kind_of_place_is_found_in_code() -> None:
 
     assert lines(docstrings_with_of) == [1]
     assert lines(comments_with_of) == [2, 4]
-    assert lines(target_protocols) == [6]
+    assert lines(target_contracts) == [6]
     assert lines(engine_choices) == [8]
     assert lines(unformatted_lines) == [9]
     assert [place.line for place in words("found", "a.py", code)] == [9]
