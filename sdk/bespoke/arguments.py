@@ -80,7 +80,7 @@ def token_ids(name: str, value: Any, vocabulary: int) -> list[int]:
 
 
 def _is_token(value: Any, vocabulary: int) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and 0 <= value < vocabulary
+    return isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) < vocabulary
 
 
 def folder(name: str, value: Any) -> Path:

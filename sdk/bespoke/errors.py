@@ -121,7 +121,7 @@ class ConfigError(BespokeError):
 
     @classmethod
     def from_problems(cls, problems: Sequence[ConfigError]) -> ConfigError:
-        """One error out of many, so that all of them can be fixed at once. `got` has a line for each that finds room."""
+        """One error for several problems, so that all can be fixed at once. `got` has a line for each that fits."""
         if len(problems) == 1:
             return problems[0]
         lines: list[str] = []

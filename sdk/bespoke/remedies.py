@@ -150,7 +150,7 @@ def _pieces(text: str) -> tuple[str | Reference, ...]:
 
 
 def _joined(pieces: tuple[str | Reference, ...], language: Language) -> str:
-    texts = []
+    texts: list[str] = []
     for piece in pieces:
         if isinstance(piece, str):
             text = str(piece)
