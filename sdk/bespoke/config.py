@@ -223,7 +223,8 @@ def config_problems(
     for entry in error.errors():
         where = ".".join([subject, *(str(part) for part in entry["loc"])])
         unknown = entry["type"] == "extra_forbidden"
-        expected, next_step = expected_of(entry), "Change " + setting(where)
+        expected = expected_of(entry)
+        next_step: str = "Change " + setting(where)
         if unknown:
             fields = sorted({*kind.model_fields, *more_fields})
             near = difflib.get_close_matches(str(entry["loc"][-1]), fields, 1) if more_fields else []

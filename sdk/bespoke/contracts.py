@@ -88,7 +88,7 @@ class Feature(NamedTuple):
     Args:
         dtype: the element type, as numpy names it.
         shape: the shape.
-        view: how one becomes the other; `bespoke.bundle.manifest.FeatureRecord` says what each value means.
+        view: how one becomes the other; `bespoke.bundle.target_records.FeatureRecord` says what each value means.
     """
 
     dtype: Literal["float32", "float16", "uint8", "int32", "int64", "int8"]

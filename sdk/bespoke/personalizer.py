@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bespoke import arguments
+from bespoke.arguments import TrainOn
 from bespoke.compiler.request import AUTO, BuildArguments, BuildListener
 from bespoke.compiler.resolve import Named, resolve
 from bespoke.config import Budget, Lora, Training
@@ -71,7 +72,7 @@ class Personalizer:
         training: Training | None = None,
         budget: Budget | None = None,
         text: bool = True,
-        train_on: str = "assistant",
+        train_on: TrainOn = "assistant",
         licence: str | None = None,
         template_date: str | None = None,
         signing_key: bytes | None = None,
