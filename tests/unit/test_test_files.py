@@ -72,3 +72,9 @@ def test_no_unit_test_compiles_the_core() -> None:
         if path != Path(__file__) and "tests.native.conftest" in path.read_text(encoding="utf-8")
     ]
     assert compiling == []
+
+
+def test_each_package_of_the_sdk_has_a_folder_of_unit_tests() -> None:
+    packages = {path.parent.name for path in (REPOSITORY / "sdk" / "bespoke").glob("*/__init__.py")}
+    elsewhere = {"testing"}  # the suites that plugins run: tests/contract
+    assert packages - {path.name for path in (TESTS / "unit").iterdir()} == elsewhere

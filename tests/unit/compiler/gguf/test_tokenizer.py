@@ -41,7 +41,7 @@ def header(**metadata: object) -> GgufHeader:
 
 
 def of_tokenizer(kind: str) -> GgufHeader:
-    """The vocabulary as `export_base` writes it, which llama.cpp is held to (tests/unit/adapter/test_base_for_llama_cpp.py)."""
+    """The vocabulary as `export_base` writes it, which llama.cpp is held to (tests/unit/exports/test_base_for_llama_cpp.py)."""
     data = tokenizer_json(kind)
     size = max(tokenizers.Tokenizer.from_str(data.decode()).get_vocab().values()) + 3
     made = read_vocabulary(data, size)
