@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
 import sqlite3
@@ -16,36 +14,19 @@ from typing import Any
 import pytest
 
 from bespoke.errors import StateError
-from tests.native.state.states import add, fill, open_state, slot_tensors, summary
+from tests.malformed_bundles.states import DEEP, edit, filled, folder, read_all, the_slot
+from tests.native.state.states import add, open_state, summary
+
+__all__ = ["filled", "folder"]
+
 
 SQLITE_HEADER = 100
 WAL_HEADER = 32 + 24  # of the log, and of its first frame
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("filled") / "alice"
-    fill(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def whole(filled: Path) -> Any:
     with open_state(filled) as store:
-        return summary(store)
-
-
-@pytest.fixture
-def folder(filled: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(filled, tmp_path / "alice"))
-
-
-def read_all(folder: Path) -> Any:
-    """Everything that can be read from a state."""
-    with open_state(folder) as store:
-        for version in store.accepted():
-            if version.run_id is not None:
-                store.run(version.run_id)
         return summary(store)
 
 
@@ -58,10 +39,6 @@ def refused_or_whole(folder: Path, whole: Any) -> bool:
         return True
     assert found == whole
     return False
-
-
-def the_slot(folder: Path) -> Path:
-    return max(folder.glob("slot_*"))
 
 
 def the_adapter(folder: Path) -> Path:
@@ -226,15 +203,6 @@ def test_a_lost_database_is_no_new_state(folder: Path, lost: list[str]) -> None:
     assert the_adapter(folder).read_bytes() == kept
 
 
-def edit(folder: Path, *statements: str, values: tuple[Any, ...] = ()) -> None:
-    """Change the database as somebody would who means harm: checks and types off."""
-    connection = sqlite3.connect(folder / "state.sqlite", isolation_level=None)
-    connection.execute("PRAGMA ignore_check_constraints = ON")
-    for statement in statements:
-        connection.execute(statement, values if "?" in statement else ())
-    connection.close()
-
-
 @pytest.mark.parametrize("version", [0, 5, 2**31 - 1, -1])
 def test_another_version_is_refused_and_named(folder: Path, version: int) -> None:
     edit(folder, f"PRAGMA user_version = {version}")
@@ -242,7 +210,6 @@ def test_another_version_is_refused_and_named(folder: Path, version: int) -> Non
         open_state(folder)
 
 
-DEEP = "[" * 100_000
 EDITS = {
     "version in the table": "UPDATE state SET version = 9",
     "no row of the state": "DELETE FROM state",
@@ -290,97 +257,6 @@ def test_a_database_that_says_what_ours_never_says(folder: Path, what: str) -> N
     with pytest.raises(StateError) as caught:
         read_all(folder)
     assert caught.value.next_step
-
-
-def tensor_file(entries: Any, data: bytes, length: int | None = None, text: bytes | None = None) -> bytes:
-    header = json.dumps(entries, separators=(",", ":")).encode() if text is None else text
-    header += b" " * (-(8 + len(header)) % 64)
-    return struct.pack("<Q", len(header) if length is None else length) + header + data
-
-
-def good_entries() -> tuple[dict[str, Any], bytes]:
-    entries, data = {}, b""
-    for name, tensor in sorted(slot_tensors(1).items()):
-        start = len(data)
-        data += tensor.tobytes()
-        entries[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [start, len(data)]}
-    return entries, data
-
-
-NAME = "block_00.q_proj.lora_A"
-
-
-def changed(**changes: Any) -> bytes:
-    entries, data = good_entries()
-    entries[NAME] = {**entries[NAME], **changes}
-    return tensor_file(entries, data)
-
-
-def without(key: str) -> bytes:
-    entries, data = good_entries()
-    del entries[NAME][key]
-    return tensor_file(entries, data)
-
-
-def renamed(new: str) -> bytes:
-    entries, data = good_entries()
-    return tensor_file({new if name == NAME else name: entry for name, entry in entries.items()}, data)
-
-
-def twice() -> bytes:
-    entries, data = good_entries()
-    text = json.dumps(entries)
-    return tensor_file(None, data, text=f"{text[:-1]}, {json.dumps(NAME)}: {json.dumps(entries[NAME])}}}".encode())
-
-
-LYING: dict[str, Callable[[], bytes]] = {
-    "length of the header 2^64 - 1": lambda: tensor_file({}, b"", length=2**64 - 1),
-    "length past the end": lambda: tensor_file({}, b"", length=3),
-    "length 0": lambda: tensor_file({}, b"", length=0),
-    "no tensors": lambda: tensor_file({}, b""),
-    "a list": lambda: tensor_file([], b""),
-    "a number": lambda: tensor_file(7, b""),
-    "nested deep": lambda: tensor_file(None, b"", text=DEEP.encode()),
-    "no UTF-8": lambda: tensor_file(None, b"", text=b'{"\xff": 1}'),
-    "a tensor twice": twice,
-    "another dtype": lambda: changed(dtype="F16"),
-    "dtype that is a list": lambda: changed(dtype=["F32"]),
-    "huge shape": lambda: changed(shape=[2**62, 2**62]),
-    "shape of another adapter": lambda: changed(shape=[6, 2]),
-    "negative side": lambda: changed(shape=[-2, -6]),
-    "side that is a float": lambda: changed(shape=[2.0, 6]),
-    "side that is true": lambda: changed(shape=[True, 12]),
-    "many sides": lambda: changed(shape=[1] * 100 + [12]),
-    "offsets past the end": lambda: changed(data_offsets=[0, 2**60]),
-    "negative offsets": lambda: changed(data_offsets=[-48, 0]),
-    "offsets swapped": lambda: changed(data_offsets=[48, 0]),
-    "offsets that overlap": lambda: changed(data_offsets=[4, 52]),
-    "one offset": lambda: changed(data_offsets=[0]),
-    "a key more": lambda: changed(extra=1),
-    "no shape": lambda: without("shape"),
-    "no offsets": lambda: without("data_offsets"),
-    "another name": lambda: renamed("block_09.q_proj.lora_A"),
-    "a name of another's state": lambda: renamed(".m"),
-    "bytes after the end": lambda: tensor_file(*good_entries()) + b"\0\0\0\0",
-}
-
-
-@pytest.mark.parametrize("what", LYING)
-def test_a_tensor_file_that_lies_under_a_right_hash(folder: Path, what: str) -> None:
-    """From a writer of both database and file: still an error, not a read outside the file."""
-    content = LYING[what]()
-    the_slot(folder).write_bytes(content)
-    digest = hashlib.sha256(content).hexdigest()
-    edit(folder, "UPDATE slots SET sha256 = ?, bytes = ?", values=(digest, len(content)))
-    with pytest.raises(StateError):
-        read_all(folder)
-
-
-def test_the_file_that_the_liars_start_from_is_taken(folder: Path) -> None:
-    content = tensor_file(*good_entries())
-    the_slot(folder).write_bytes(content)
-    edit(folder, "UPDATE slots SET sha256 = ?, bytes = ?", values=(hashlib.sha256(content).hexdigest(), len(content)))
-    assert read_all(folder)["slot"]
 
 
 def test_a_refused_state_is_left_as_it_is(folder: Path) -> None:
