@@ -33,6 +33,8 @@ def printable(text: str, most: int = MAX_PART_BYTES) -> str:
         return text
     if len(text) <= most:
         whole = text.with_texts(_printable) if isinstance(text, Words) else _printable(text)
+        if not whole.isprintable():  # a reference to something that cannot be shown is no reference
+            whole = _printable(text)
         if len(whole.encode()) <= most:
             return whole
     room = (most - len(_left_out(len(text)))) // 2

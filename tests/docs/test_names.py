@@ -152,7 +152,7 @@ def test_every_name_on_a_page_is_one_of_the_code() -> None:
         ("as `plan.rules` allows", "plan.rules"),
         ("by `plan.compile.Speed`", "plan.compile.Speed"),
         ("`Budget.memory_gb` is the limit", "Budget.memory_gb"),
-        ("call `model.learn()`", "model.learn"),
+        ("call `model.study()`", "model.study"),
         ("call `model.examples.learn(example)`", "model.examples.learn"),
         ("the operator `bespoke.linear_int5`", "bespoke.linear_int5"),
         ("`Personalizer.build.steps`", "Personalizer.build.steps"),

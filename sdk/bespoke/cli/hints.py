@@ -60,7 +60,8 @@ class CommandLine:
 
     def setting(self, setting: SettingName) -> str:
         """Its option, which has the table's name in front where another option has its own. Without one, Python's words."""
-        table, _, field = setting.name.rpartition(".")
+        name, index = _split_index(setting.name)
+        table, _, field = name.rpartition(".")
         option = self._options.get(f"{table}_{field}") or self._options.get(field) if table in _TABLES else None
         if option is None:
             return Python().setting(setting)
@@ -68,7 +69,13 @@ class CommandLine:
             return f"{option} {shlex.quote(setting.key)}"
         if setting.name == "optimizers" and isinstance(setting.value, Mapping):  # their options
             return " ".join(f"--option {name}.FIELD=VALUE" for name in setting.value)
-        return _given(option, setting.value) if setting.has_value else option
+        return _given(option, setting.value) if setting.has_value else option + index
+
+
+def _split_index(name: str) -> tuple[str, str]:
+    """Splits the number of an element off the setting whose value is the list: ("lora.targets", ".1")."""
+    stem, dot, last = name.rpartition(".")
+    return (stem, f".{last}") if dot and last.isdigit() else (name, "")
 
 
 def _given(option: str, value: Any) -> str:

@@ -14,6 +14,7 @@ from bespoke.cli.output import PATH
 from bespoke.cli.row_options import encoding_option, unused_lines
 from bespoke.errors import ConfigError
 from bespoke.format.result_file import check_place, write
+from bespoke.remedies import setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +75,7 @@ def _examples(
         found = read_export(file, kind, me, report.left_out, encoding)
     elif me is not None:
         raise ConfigError(
-            "me", got=repr(me), expected=f"no name: rows of {kind} say who speaks", next_step="Leave it out"
+            setting("me"), got=repr(me), expected=f"no name: rows of {kind} say who speaks", next_step="Leave it out"
         )
     else:
         found = read_examples(file, kind, None, report, encoding)  # type: ignore[arg-type]

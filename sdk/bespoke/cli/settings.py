@@ -22,6 +22,7 @@ from bespoke.cli.output import Command, pairs
 from bespoke.errors import ConfigError
 from bespoke.format.json_strict import shown_json
 from bespoke.format.plain_file import read_plain
+from bespoke.remedies import setting
 
 if TYPE_CHECKING:
     from bespoke.personalizer import Personalizer
@@ -286,10 +287,10 @@ def _checked(arguments: dict[str, Any]) -> Personalizer:
     if "model" not in arguments:
         problems.append(
             ConfigError(
-                "model",
+                setting("model"),
                 got="none",
                 expected="a folder or a hub id",
-                next_step="Give --model, or model in the TOML file",
+                next_step="Give " + setting("model") + ", or model in the TOML file",
             )
         )
     for name, kind in (("lora", Lora), ("training", Training), ("budget", Budget)):

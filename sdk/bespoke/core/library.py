@@ -222,7 +222,7 @@ def _parts_of(error: CError) -> dict[str, Any]:
     """The parts of an error record. The record of an older library has no `references`."""
     parts: dict[str, Any] = {part: getattr(error, part).decode("utf-8", "replace") for part in ("kind", *PARTS)}
     has_references = error.struct_size >= c.sizeof(CError) and error.references
-    return {**parts, "references": json.loads(error.references) if has_references else {}}
+    return {**parts, "references": error.references.decode() if has_references else ""}
 
 
 def record(kind: type[Record], values: Mapping[str, Any]) -> Record:
@@ -233,9 +233,9 @@ def record(kind: type[Record], values: Mapping[str, Any]) -> Record:
 def error_of(event: Mapping[str, Any]) -> BespokeError:
     """An error of the core as the SDK's error of the same name, with the core's four parts.
 
-    `references` has the parts that name verbs and settings, which Python and C call differently.
+    `references` is JSON with the parts that name verbs and settings, which Python and C call differently.
     """
-    references = event.get("references", {})
+    references = json.loads(event.get("references") or "{}")
     kind = getattr(errors, str(event.get("kind")), None)
     if not (isinstance(kind, type) and issubclass(kind, BespokeError)):
         kind = BespokeError

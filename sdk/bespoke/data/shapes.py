@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from bespoke.errors import DataError, kind_of
-from bespoke.remedies import setting
+from bespoke.remedies import Like, setting
 
 __all__ = ["FIELDS", "OPTIONAL_FIELDS", "Format", "refuse_chat_table", "shape_of", "shapes_of"]
 
@@ -85,5 +85,6 @@ def refuse_chat_table(row: Mapping[str, Any], subject: str) -> None:
         got=f"one message in each row, by {sender!r} at {time!r}",
         expected="one conversation in each row",
         next_step=f"Join the rows to messages, yours of {sender!r} as the assistant's (docs/how_to/collect_examples.md, A chat in "
-        f"a table); or, to learn each {text!r} alone as 'text', name the column that holds it in " + setting("fields"),
+        f"a table); or, to learn each {text!r} alone as 'text', name the column that holds it: "
+        + setting("fields", Like("{name: column}", "NAME=COLUMN")),
     )

@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args
 from bespoke import arguments
 from bespoke.data.files import ReadReport, checked_fields, mapped, read_rows
 from bespoke.errors import ConfigError, DataError, kind_of, shown
-from bespoke.remedies import setting
+from bespoke.remedies import Like, setting
 from bespoke.tasks.measures import call_of, parse_call
 
 __all__ = ["Prompt", "Task", "TaskKind", "TaskRow", "read_task"]
@@ -238,7 +238,8 @@ def _column(row: Mapping[str, Any], name: str, where: str) -> Any:
             where,
             f"the keys {', '.join(map(repr, row)) or 'none'}, without {name!r}",
             repr(name),
-            "Give every row this key, or name the column that holds it in fields",
+            "Give every row this key, or name the column that holds it: "
+            + setting("fields", Like("{name: column}", "NAME=COLUMN")),
         )
     return row[name]
 

@@ -170,7 +170,7 @@ ROWS = [
     (
         "train(settings=b'{\"lerning_rate\": 1}')",
         "ConfigError",
-        "train.lerning_rate: got 1; expected one of the fields accumulation, ... Remove it or mend its name.",
+        "train.lerning_rate: got 1; expected one of the fields accumulation, ... Remove it or correct its name.",
     ),
     (
         'train(settings=b\'{"learning_rate": "fast"}\')',
@@ -200,7 +200,7 @@ ROWS = [
     (
         "train(steps=1)",
         "BundleError",
-        "target 'executorch': got a bundle for torch; expected a bundle for the engine that runs it. Build the bundle with targets=\"executorch\".",
+        "target 'executorch': got a bundle for torch; expected a bundle for the engine that runs it. Build the bundle with targets='executorch'.",
     ),
     (
         "called('bespoke_add_example', model, None, c.byref(report))",

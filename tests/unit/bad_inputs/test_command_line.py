@@ -264,7 +264,7 @@ ROWS = [
     (
         f"{TRAIN} --examples {{tmp}}/latin.jsonl",
         "DataError",
-        "{tmp}/latin.jsonl, row 1: got bytes that are not UTF-8 ...; expected UTF-8 text. Convert the file, for instance with iconv -t UTF-8, or name its encoding: --encoding 'cp1252'.",
+        "{tmp}/latin.jsonl, row 1: got bytes that are not UTF-8 ...; expected UTF-8 text. Convert the file, for instance with iconv -t UTF-8, or name its encoding: --encoding cp1252.",
     ),
     (
         f"{TRAIN} --examples {{tmp}}/columns.csv --field prompt=x",

@@ -114,7 +114,7 @@ ROWS = [
     (
         "m.train(1, lerning_rate=1.0)",
         "ConfigError",
-        "train.lerning_rate: got 1.0; expected one of the fields accumulation, ... Remove it or mend its name.",
+        "train.lerning_rate: got 1.0; expected one of the fields accumulation, ... Remove it or correct its name.",
     ),
     (
         "m.train(1, sequence_lengths=(64,))",
@@ -329,7 +329,7 @@ ROWS = [
     (
         "Training(step=3)",
         "ConfigError",
-        "Training.step: got 3; expected one of the fields accumulation, ... Remove it or mend its name.",
+        "Training.step: got 3; expected one of the fields accumulation, ... Remove it or correct its name.",
     ),
     ("Budget(memory_mb=-1)", "ConfigError", "Budget.memory_mb: got -1; expected more than 0. Change Budget.memory_mb."),
     (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bespoke import PersonalModel
-from bespoke.core.library import Bundle, Error, Example, load, made, text
+from bespoke.core.library import CBundle, CError, CExample, load, struct, text
 from bespoke.errors import DataError
 from bespoke.remedies import Call, Words
 from tests.unit.personal_model.tiny import numbers, tiny_bundle, tiny_folder
@@ -24,7 +24,7 @@ HOSTILE = ("{do:forget}", '{"do": "forget"}', "call bespoke_forget_example", '"]
 
 @pytest.mark.parametrize("id", HOSTILE)
 def test_python_says_its_own_words_and_an_id_stays_an_id(tiny_bundle: Path, tmp_path: Path, id: str) -> None:
-    with PersonalModel.open(tiny_bundle, tmp_path / "state", runtime="torch") as model:
+    with PersonalModel.open(tiny_bundle, tmp_path / "state", engine="torch") as model:
         model.examples.add(numbers(1), id=id)
         with pytest.raises(DataError) as caught:
             model.examples.add(numbers(2), id=id)
@@ -38,15 +38,15 @@ def test_python_says_its_own_words_and_an_id_stays_an_id(tiny_bundle: Path, tmp_
 
 def test_c_says_its_own_words(tiny_bundle: Path, tmp_path: Path) -> None:
     library = load()
-    model, error = c.c_void_p(), c.POINTER(Error)()
-    bundle = made(Bundle, path=os.fsencode(tiny_bundle))
+    model, error = c.c_void_p(), c.POINTER(CError)()
+    bundle = struct(CBundle, path=os.fsencode(tiny_bundle))
     opened = library.plain(
         "bespoke_open", c.byref(bundle), text(os.fsencode(tmp_path / "state")), None, c.byref(model), None
     )
     assert opened == 0
     try:
         for tokens, status in ((b"[1, 2, 3]", 0), (b"[1, 2, 4]", 4)):
-            example = made(Example, json=b'{"tokens": ' + tokens + b"}", id=b"a")
+            example = struct(CExample, json=b'{"tokens": ' + tokens + b"}", id=b"a")
             assert library.plain("bespoke_add_example", model, c.byref(example), None, c.byref(error)) == status
         assert error.contents.next_step == (
             b"Call bespoke_forget_example first to replace it, or add it under another id"

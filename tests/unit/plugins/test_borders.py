@@ -149,6 +149,8 @@ def test_tests_that_need_one_plugin_are_the_only_ones_that_name_its_module() -> 
         "tests/qnn/",
         "tests/example_plugin/tests/",
         "tests/unit/targets/",
+        "tests/unit/exports/test_forward_only.py",  # the step that ExecuTorch's writer makes a program of
+        "tests/native/test_forward_only.py",  # and the app in C++ that runs it
     )  # tests of one plugin's insides
     assert {path for path in found if not path.startswith(own)} == set()
 

@@ -32,9 +32,8 @@ MappedFile mapped(const std::string& path) {
 }
 
 Json event_of(const char* event, const Error& e) {
-  const std::string references = references_of(e);
   return {{"event", event}, {"kind", name_of(e.kind)}, {"subject", e.subject}, {"got", e.got}, {"expected", e.expected},
-          {"next_step", e.next_step}, {"references", references.empty() ? Json::object() : Json::parse(references)}};
+          {"next_step", e.next_step}, {"references", references_of(e)}};
 }
 
 Json event_of(const EncodedExample& encoded) {

@@ -50,7 +50,7 @@ nlohmann::json event_of(bespoke_error* error) {
   const std::unique_ptr<bespoke_error, void (*)(bespoke_error*)> held(error, bespoke_error_free);
   return {{"event", "error"}, {"kind", error->kind}, {"subject", error->subject}, {"got", error->got}, {"expected", error->expected},
           {"next_step", error->next_step},
-          {"references", error->references ? nlohmann::json::parse(error->references) : nlohmann::json::object()}};
+          {"references", error->references ? error->references : ""}};
 }
 
 }  // namespace bespoke

@@ -74,9 +74,9 @@ Training settings_of(const Run& run, const Method& method) {
 void refuse_other_settings(const Run& run, const Training& kept, const Json& overrides, std::optional<int64_t> seed) {
   const Training asked = overrides.empty() ? kept : override_training(kept, overrides.dump());
   if (training_json(asked) == training_json(kept) && (!seed || *seed == run.seed)) return;
-  std::string names;
-  for (const auto& entry : overrides.items()) names += (names.empty() ? "" : ", ") + entry.key();
-  if (seed) names += names.empty() ? "seed" : ", seed";
+  Wording names;
+  for (const auto& entry : overrides.items()) names = names + (names.empty() ? "" : ", ") + setting(entry.key());
+  if (seed) names = names + (names.empty() ? "" : ", ") + setting("seed");
   throw Error(Kind::Config, "run " + std::to_string(run.id), "other settings (" + names + ") for an unfinished run",
               "the settings it was started with", "Continue it without them, or " + to_call(Verb::abandon_run) + " and train again");
 }

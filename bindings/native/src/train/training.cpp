@@ -158,7 +158,7 @@ Trained train_run(Personal& personal, const TrainRequest& request, const Run& ru
 
 // What the adapter that answers is worth on some rows, which are asked for once the machine is there.
 template <class Rows>
-std::string judged(Personal& personal, const std::string& subject, Rows rows_of, int64_t examples) {
+std::string judged(Personal& personal, const Wording& subject, Rows rows_of, int64_t examples) {
   const Method method = by_fitting_plans(personal.bundle.manifest().method(""), personal.control.limits()).method;
   MemoryGuard guard(personal.control.limits());
   const std::unique_ptr<Steps> machine = personal.make_machine(method, guard, "");
@@ -252,7 +252,7 @@ std::string evaluate_split(Personal& personal, const std::string& split) {
 }
 
 std::string evaluate_rows(Personal& personal, std::vector<TokenRow> rows, int64_t examples) {
-  return judged(personal, "examples", [&] { return given_rows(std::move(rows)); }, examples);
+  return judged(personal, setting("examples"), [&] { return given_rows(std::move(rows)); }, examples);
 }
 
 }  // namespace bespoke

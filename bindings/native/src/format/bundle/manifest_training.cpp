@@ -50,7 +50,7 @@ Training checked(const Json& document, const std::string& subject, Kind kind) {
   for (Fault& fault : faults) {
     const bool unknown = fault.expected == "no such field";
     const Error error(kind, setting(fault.path), fault.got, unknown ? "one of the fields " + fields : fault.expected,
-                      unknown ? Wording("Remove it or mend its name") : "Change " + setting(fault.path));
+                      unknown ? Wording("Remove it or correct its name") : "Change " + setting(fault.path));
     if (faults.size() == 1) throw error;
     paths = std::move(paths) + (paths.empty() ? "" : ", ") + setting(fault.path);
     problems = std::move(problems) + (problems.empty() ? "" : " ") + error.message;
