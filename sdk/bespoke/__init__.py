@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """bespoke: fine-tune a language model for its user, on the user's own device.
 
-Names are loaded when first asked for: `import bespoke` must not import torch, and a device process that only trains
-must not import the compiler.
+Names are loaded on first use. `import bespoke` must not import torch, and a process that only trains must not import the
+compiler.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bespoke.personal_model import PersonalModel
     from bespoke.personalizer import Personalizer
 
-# Public name -> its module, and its name there where that is another one.
+# Public name -> its module, and after a colon its name there if it differs.
 _HOME = {
     "BespokeError": "bespoke.errors",
     "Budget": "bespoke.config",

@@ -86,7 +86,7 @@ class AnsweringModel:
         Args:
             max_tokens: Most tokens of one answer. None: as many as fit in the bundle's context.
             temperature: 0 takes the likeliest token. A higher value draws tokens with more variety; 0.7 is usual for chat.
-            top_p: Draws from the likeliest tokens whose probabilities add up to this. 1: from all. Lower it against odd words.
+            top_p: Draws from the likeliest tokens whose probabilities add up to this. 1: from all. Lower it to avoid odd words.
             top_k: Draws from this many of the likeliest tokens. None: from all.
             seed: Seed of the draws. The same seed and the same prompts give the same answers.
             stop_texts: Texts that end an answer. They are not a part of it.
@@ -110,7 +110,7 @@ class AnsweringModel:
         seed: int = 0,
         stop_texts: Sequence[str] = (),
     ) -> Iterator[str]:
-        """The answer to a prompt, in pieces of text as they are computed.
+        """Returns the answer to a prompt, in pieces of text as they are computed.
 
         Args:
             prompt: Messages, a text to continue, or token ids.
@@ -146,7 +146,7 @@ class AnsweringModel:
         top_k: int | None = None,
         seed: int = 0,
     ) -> Iterator[int]:
-        """The answer to token ids, as token ids.
+        """Returns the answer to token ids, as token ids.
 
         Args:
             prompt: Token ids.
@@ -158,7 +158,7 @@ class AnsweringModel:
         return (piece.token for piece in pieces if piece.token is not None)
 
     def score(self, prompt: str | Sequence[Any], answers: Sequence[str | Sequence[int]]) -> list[Score]:
-        """The log-probability of each answer to a prompt. What several answers have in common is computed once.
+        """Returns the log-probability of each answer to a prompt. A common beginning of several answers is computed once.
 
         Args:
             prompt: Messages, a text, or token ids.
@@ -167,7 +167,7 @@ class AnsweringModel:
         return scores_of(self._judge("score", prompt_json(prompt), answers_json("answers", answers)))
 
     def classify(self, prompt: str | Sequence[Any], labels: Sequence[str]) -> Classification:
-        """The likeliest label as the answer to a prompt. It computes only as many tokens as tell the labels apart.
+        """Returns the likeliest label as the answer to a prompt. Computes only the tokens that tell the labels apart.
 
         Args:
             prompt: Messages, a text, or token ids.
@@ -180,7 +180,7 @@ class AnsweringModel:
         return self._engine.judge(what, prompt, answers)
 
     def _answer(self, prompt: str | Sequence[Any], **settings: Any) -> Iterator[AnswerPiece]:
-        """The pieces of one answer. Raises an error of the prompt at once, not with the first piece."""
+        """Returns the pieces of one answer. Raises an error about the prompt at once, not with the first piece."""
         check_prompt(prompt)
         conversation = self.conversation(**settings)
         try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the arguments of public calls first: a wrong type raises a BespokeError, not a TypeError from inside.
+"""Checks for the arguments of public calls. A wrong type raises a BespokeError, not a TypeError from inside.
 
-Each function returns the value in the type that the SDK uses. `error` is the class to raise: the one of the call.
+Each function returns the value in the type that the SDK uses. `error` is the class that the call raises.
 """
 
 from __future__ import annotations
@@ -21,30 +21,31 @@ from bespoke.remedies import setting
 __all__ = ["TRAIN_ON", "TrainOn", "folder", "function", "number", "one_of", "path", "token_ids", "whole_number"]
 
 TrainOn = Literal["assistant", "user", "all"]
-"""Whose words are learned from."""
+"""Whose messages are learned from."""
 TRAIN_ON: tuple[TrainOn, ...] = get_args(TrainOn)
 
 Raised = type[BespokeError]
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_MAX_PATH_BYTES, _MAX_NAME_BYTES = 4095, 255  # what Linux takes
+_MAX_PATH_BYTES, _MAX_NAME_BYTES = 4095, 255  # limits of Linux
 
 
 def whole_number(name: str, value: Any, least: int, most: int | None = None, *, error: Raised = ConfigError) -> int:
-    """An int, or what counts as one (NumPy's do, True does not), in a range."""
+    """Returns an int from `least` to `most`. NumPy's integers are accepted; True and False are not."""
     expected = f"a whole number, at least {least}" if most is None else f"a whole number from {least} to {most}"
     try:
-        found = None if isinstance(value, bool) else operator.index(value)
+        integer = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
-        found = None
-    if found is None or found < least or (most is not None and found > most):
+        integer = None
+
+    if integer is None or integer < least or (most is not None and integer > most):
         raise _wrong(error, name, value, expected)
-    return found
+    return integer
 
 
 def number(
     name: str, value: Any, expected: str, fits: Callable[[float], bool], *, error: Raised = ConfigError
 ) -> float:
-    """A finite number that fits what is expected."""
+    """Returns a finite number that `fits` accepts, as a float. `expected` says in words what fits."""
     if not isinstance(value, Real) or isinstance(value, bool) or not _is_finite(value) or not fits(float(value)):
         raise _wrong(error, name, value, expected)
     return float(value)
@@ -58,14 +59,15 @@ def _is_finite(value: Real) -> bool:
 
 
 def one_of(name: str, value: Any, choices: Sequence[str]) -> str:
+    """Returns the value if it is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         raise _wrong(ConfigError, name, value, " or ".join(map(repr, choices)))
     return value
 
 
 def token_ids(name: str, value: Any, vocabulary: int) -> list[int]:
-    """Token ids below `vocabulary`, at least one, as a list of Python's ints; DataError for anything else."""
-    import numpy as np  # here: a command that only shows its help has no need of it
+    """Returns token ids below `vocabulary`, at least one, as Python ints. Raises DataError for anything else."""
+    import numpy as np  # here: a command that only shows its help does not need it
 
     listed = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
     wrong = [token for token in value if not _is_token(token, vocabulary)] if listed else [value]
@@ -84,18 +86,19 @@ def _is_token(value: Any, vocabulary: int) -> bool:
 
 
 def folder(name: str, value: Any) -> Path:
-    """The path of a folder, which need not be there."""
+    """Returns the path of a folder, which need not exist."""
     return path(name, value, "the path of a folder, as text or Path")
 
 
 def path(name: str, value: Any, expected: str) -> Path:
-    """A path that may be looked for: text or a Path, with something in it.
+    """Returns a path from a text or a Path that is not empty.
 
-    It is UTF-8 from the root on: the device core takes no other, and so do JSON and a bundle's manifest, in which paths stand.
+    The absolute path must be UTF-8. The device core accepts no other, nor do JSON and a bundle's manifest, which hold paths.
     """
     if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str) or not os.fspath(value):
         raise _wrong(ConfigError, name, value, expected)
-    found = Path(value)
+
+    result = Path(value)
     if is_url(value):
         raise ConfigError(
             setting(name),
@@ -103,23 +106,26 @@ def path(name: str, value: Any, expected: str) -> Path:
             expected=expected,
             next_step="Give the path in it, without the scheme",
         )
-    if "\0" in str(found):
+    if "\0" in str(result):
         raise _wrong(ConfigError, name, value, "a path without NUL")
-    _check_utf8(name, found)
-    if len(str(found).encode()) > _MAX_PATH_BYTES or any(len(part.encode()) > _MAX_NAME_BYTES for part in found.parts):
+    _check_utf8(name, result)
+
+    if len(str(result).encode()) > _MAX_PATH_BYTES or any(
+        len(part.encode()) > _MAX_NAME_BYTES for part in result.parts
+    ):
         raise _wrong(ConfigError, name, value, f"a path of at most {_MAX_PATH_BYTES} bytes, {_MAX_NAME_BYTES} a name")
-    return found
+    return result
 
 
 def is_url(value: str | os.PathLike[str]) -> bool:
-    """scheme://place; of a Path, in which there is no //, file:/place. It would be a folder of that name, here."""
+    """Whether the value is a URL, which would otherwise name a folder here. In a Path, `file://` has become `file:/`."""
     return bool(_URL.match(os.fspath(value))) or (
         isinstance(value, os.PathLike) and Path(value).parts[:1] == ("file:",)
     )
 
 
 def _check_utf8(name: str, path: Path) -> None:
-    """Also of the folder that this process works in, where the path begins there."""
+    """Checks the absolute path. For a relative path that includes the working folder of this process."""
     whole = path
     try:
         str(path).encode()
@@ -142,7 +148,7 @@ def _check_utf8(name: str, path: Path) -> None:
 
 
 def function(name: str, value: Any, expected: str) -> None:
-    """Of an argument that may be left out."""
+    """Checks that an optional argument is callable or None."""
     if value is not None and not callable(value):
         raise _wrong(ConfigError, name, value, expected)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a developer sets: adapter shape, training, memory. Defaults are resolved here, once, and written into the bundle."""
+"""The developer's settings: adapter shape, training, memory. Defaults are resolved here once and written into the bundle."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from bespoke.remedies import setting
 
 MEGABYTE = 10**6  # MB = 10**6 bytes, everywhere
 MAX_BUDGETS = 8
-JUDGED_POSITIONS = 4096  # most that the gate looks at of the user's rows, and of the bundle's own
+JUDGED_POSITIONS = 4096  # most that the gate evaluates of the user's rows, and of the bundle's own
 
 Schedule = Literal["constant", "linear", "cosine"]
 Linear = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-LINEARS: tuple[Linear, ...] = get_args(Linear)  # of a block, in the order in which a forward meets them
+LINEARS: tuple[Linear, ...] = get_args(Linear)  # a block's linears, in the order of a forward pass
 
 
 class Settings(BaseModel):
-    """Frozen and strict: an unknown field, a number given as text or one that is not finite is an error, never a guess."""
+    """Base of settings, frozen and strict. An unknown field, a number given as text and a number that is not finite are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -36,7 +36,7 @@ class Settings(BaseModel):
         except ValidationError as error:
             raise ConfigError.from_problems(config_problems(type(self).__name__, error, type(self))) from None
 
-    # Pydantic's mark of an __init__ that it need not call: readers of files validate, and make their own errors of what they find.
+    # Pydantic's mark for an __init__ that it need not call. Readers of files validate and raise errors of their own.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
 
@@ -56,7 +56,7 @@ def scalar_options(kind: type[Settings]) -> tuple[str, ...]:
 
 
 def as_tuple(value: Any) -> Any:
-    """For validators: JSON has lists only."""
+    """Turns a list into a tuple, for validators: JSON has lists only."""
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -136,13 +136,15 @@ class Training(Settings):
     seed: int = Field(default=0, ge=0, lt=2**63)
     general_share: float = Field(default=0.2, ge=0, le=1, description="share of batches from the bundle's own data")
     general_tolerance: float = Field(
-        default=0.05, ge=0, description="how much worse, as a share, the loss on the bundle's data may get"
+        default=0.05, ge=0, description="largest relative rise allowed for the loss on the bundle's data"
     )
     useful_gain: float = Field(
-        default=0.002, ge=0, lt=1, description="least share by which the loss on the user's examples must fall"
+        default=0.002, ge=0, lt=1, description="least relative fall required of the loss on the user's examples"
     )
     commit_seconds: float = Field(default=30.0, gt=0)
-    write_mb_per_second: float = Field(default=2.0, gt=0, description="most that commits may write: flash wears")
+    write_mb_per_second: float = Field(
+        default=2.0, gt=0, description="most that commits may write, because flash wears"
+    )
     write_mb_per_run: float | None = Field(
         default=300.0, gt=0, description="most that a run may write to files of its state in one call; null: no limit"
     )
@@ -150,7 +152,7 @@ class Training(Settings):
 
     @property
     def accumulates(self) -> bool:
-        """Gradients are summed before they are applied: several micro-batches, or a norm over all of them."""
+        """Whether gradients are summed before they are applied, for several micro-batches or for a norm over all gradients."""
         return self.accumulation > 1 or self.clip_norm is not None
 
 
@@ -183,12 +185,12 @@ class Budget(Settings):
 
     @property
     def memory_bytes(self) -> int | None:
-        """The largest."""
+        """The largest budget."""
         return self._bytes[0] if self._bytes else None
 
     @property
     def smaller_bytes(self) -> tuple[int, ...]:
-        """The others, from the largest."""
+        """The other budgets, largest first."""
         return self._bytes[1:]
 
     @property
@@ -200,7 +202,7 @@ class Budget(Settings):
 
 
 def settings_from(kind: type[Settings], subject: str, values: dict[str, Any]) -> Settings:
-    """`kind(**values)`, with pydantic's complaints turned into one ConfigError that lists them all."""
+    """Returns `kind(**values)`. Raises one ConfigError that lists everything that pydantic rejects."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
@@ -210,32 +212,35 @@ def settings_from(kind: type[Settings], subject: str, values: dict[str, Any]) ->
 def config_problems(
     subject: str, error: ValidationError, kind: type[BaseModel], more_fields: Collection[str] = ()
 ) -> list[ConfigError]:
-    """One ConfigError per complaint of pydantic.
+    """Returns one ConfigError for each error of pydantic.
 
     Args:
         subject: What was validated, as errors name it.
-        error: The complaints.
+        error: Pydantic's errors.
         kind: The class that was validated.
         more_fields: Fields that may stand in the same table and belong to another class. An unknown field is answered with the
             nearest of all.
     """
     problems = []
+
     for entry in error.errors():
         where = ".".join([subject, *(str(part) for part in entry["loc"])])
         unknown = entry["type"] == "extra_forbidden"
         expected = expected_of(entry)
         next_step: str = "Change " + setting(where)
+
         if unknown:
             fields = sorted({*kind.model_fields, *more_fields})
             near = difflib.get_close_matches(str(entry["loc"][-1]), fields, 1) if more_fields else []
             expected = f"one of the fields {', '.join(fields)}"
             next_step = f"Did you mean '{near[0]}'?" if near else "Remove it or correct its name"
+
         problems.append(ConfigError(setting(where), got=_shown(entry["input"]), expected=expected, next_step=next_step))
     return problems
 
 
 def _shown(value: object) -> str:
-    """As JSON has it, since settings come from files as often as from Python; as Python has it where JSON cannot hold it."""
+    """The value as JSON writes it, because settings often come from files. Python writes what JSON cannot hold."""
     try:
         held = not isinstance(value, str) and bool(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError, RecursionError):
@@ -243,7 +248,7 @@ def _shown(value: object) -> str:
     return shown_json(value, 200) if held else shown(value)
 
 
-# What pydantic's complaints of a type ask for, in our words.
+# Type of a pydantic error -> what it expects, in the words of the SDK.
 _EXPECTED = {
     "bool_type": "true or false",
     "finite_number": "a finite number",
@@ -264,7 +269,7 @@ _EXPECTED = {
 
 
 def expected_of(entry: Any) -> str:
-    """What an entry of pydantic's complaints asks for."""
+    """Returns what an error of pydantic expects, in the words of the SDK."""
     if entry["type"] in _EXPECTED:
         ctx = entry.get("ctx", {})
         return _EXPECTED[entry["type"]].format(

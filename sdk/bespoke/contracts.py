@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plugin is: an optimizer writes a training step with the builder, a target compiles graphs."""
+"""The contracts of plugins. An optimizer writes a training step with the builder; a target compiles graphs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Artifact:
-    """A compiled graph on disk, and what one call of it takes in addition to its operands, in bytes.
+    """A compiled graph on disk, and the memory of one call of it without its operands, in bytes.
 
     Args:
         path: the file that `lower` wrote.
@@ -107,12 +107,13 @@ class Problem(NamedTuple):
 Promise = Literal[
     "exact_gradients", "two_sided_loss_difference", "normalized_loss_difference", "curvature_scaled_difference"
 ]
-"""What golden vectors hold a method to, on every device.
+"""A property of a method that golden vectors check on every device.
 
-exact_gradients: what it gives to `bespoke.methods.update`, or sums in `b.accumulator`, are the gradients of the batch's mean loss,
-for every piece of the adapter that it stores. Options derived from `bespoke.methods.FirstOrderOptions` state its update rule; other
-options leave the rule open.
-The others: it records the numbers and takes the step that the options describe from which its own derive (PROMISED_OPTIONS).
+exact_gradients: the method gives the gradients of the batch's mean loss to `bespoke.methods.update`, or sums them in
+`b.accumulator`, for every piece of the adapter that it stores. Options derived from `bespoke.methods.FirstOrderOptions` state its
+update rule. Other options leave the rule open.
+The others: the method's options derive from a class of PROMISED_OPTIONS. It records the numbers and takes the step that this class
+describes.
 """
 PROMISED_OPTIONS: Mapping[str, type[Settings]] = {
     "two_sided_loss_difference": ZerothOrderOptions,
@@ -123,17 +124,17 @@ PROMISED_OPTIONS: Mapping[str, type[Settings]] = {
 
 @runtime_checkable
 class Optimizer(Protocol):
-    """A method: writes the training step that computes gradients, or estimates of them."""
+    """A method. It writes the training step, which computes gradients or estimates them."""
 
     name: str
 
     @property
     def promises(self) -> Promise | None:
-        """What golden vectors hold the method to. None: only the model's loss and answers. A class attribute does."""
+        """The property that golden vectors check. None: they check only the model's loss and answers. May be a class attribute."""
 
     @property
     def Options(self) -> type[Settings]:
-        """Pydantic model of the options. A class attribute does."""
+        """Pydantic model of the options. May be a class attribute."""
 
     def train_step(self, b: StepBuilder, model: ModelSpec, options: Any) -> None:
         """Writes one training step: reads `b.batch()`, stores new adapters, emits `loss`.

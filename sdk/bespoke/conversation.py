@@ -63,7 +63,7 @@ class Conversation(Iterator[AnswerPiece]):
         return self
 
     def __next__(self) -> AnswerPiece:
-        """One token, and the text that it completes. `stopped_because` of the last piece says why the answer ended.
+        """Returns one token, and the text that it completes. `stopped_because` of the last piece says why the answer ended.
 
         If it raises, no token was taken: ask again for the same one. Raises Busy while the model computes.
         """
@@ -98,7 +98,7 @@ def generation_of(
     seed: int,
     stop_texts: Sequence[str] = (),
 ) -> Generation:
-    """The settings of a conversation. Raises GenerationError for a value out of its range."""
+    """Returns the settings of a conversation. Raises GenerationError for a value out of its range."""
     if max_tokens is not None:
         max_tokens = arguments.whole_number("max_tokens", max_tokens, 1, error=GenerationError)
     check_sampling(temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)
@@ -115,7 +115,7 @@ def generation_of(
 
 
 def check_prompt(prompt: Any) -> None:
-    """Raises GenerationError for a value that is no prompt."""
+    """Raises GenerationError for a value that is not a prompt."""
     listed = isinstance(prompt, Sequence | np.ndarray) and not isinstance(prompt, str | bytes)
     if not isinstance(prompt, str) and not (listed and len(prompt)):
         raise GenerationError(
@@ -127,7 +127,7 @@ def check_prompt(prompt: Any) -> None:
 
 
 def prompt_json(prompt: Any) -> str:
-    """A prompt as the core takes it."""
+    """Returns a prompt in the JSON form that the core takes."""
     check_prompt(prompt)
     if not isinstance(prompt, str):
         prompt = [int(part) if isinstance(part, np.integer) else part for part in prompt]
@@ -135,7 +135,7 @@ def prompt_json(prompt: Any) -> str:
 
 
 def answers_json(what: str, answers: Any) -> str:
-    """Answers to score, or labels, as the core takes them. `what` names them in an error."""
+    """Returns answers to score, or labels, in the JSON form that the core takes. `what` names them in an error."""
     if not isinstance(answers, Sequence) or isinstance(answers, str | bytes):
         raise DataError(what, got=kind_of(answers), expected="a list of texts", next_step="Give one")
     return _json(what, list(answers), "Give texts")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Installing a bundle from its archives, by the code that does it in an app: the device core's."""
+"""Installs a bundle from its archives with the device core, as an app does."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ def install(
     paths = [os.fspath(arguments.folder("archives", archive)) for archive in given]
     target = arguments.folder("folder", folder)
     check_trust(pin_sha256, public_key)
+
     options = struct(
         COptions,
         pin_sha256=pin_sha256 or "",

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this machine has, what it lacks, and what that means for building and training. Looks; changes nothing.
+"""Examines what this machine has, what it lacks, and what that means for building and training. Changes nothing.
 
-Nothing is guessed from version numbers where it can be tried: WAL is switched on in a real folder, and the memory limit is set
-in a child process.
+It tries things instead of reading version numbers: it switches on WAL in a real folder and sets a memory limit in a child process.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Status = Literal["ok", "missing", "limited"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at. `means` is empty where all is well; `required`: nothing trains here without it."""
+    """The result of one check. `means` is empty if all is well. `required`: nothing trains here without it."""
 
     name: str
     status: Status
@@ -40,7 +39,7 @@ class Finding:
     required: bool = False
 
 
-# Package, the extra that brings it, and what does not work without it.
+# Package, the extra that installs it, and what does not work without it.
 _PACKAGES = (
     ("transformers", "build", "chat templates and golden vectors need it while a bundle is built; training does not"),
     ("jinja2", "build", "a model with a chat template cannot be built"),
@@ -53,7 +52,7 @@ _PACKAGES = (
 
 
 def examine(state: Path | None = None) -> list[Finding]:
-    """Everything, in an order that reads from the ground up. `state` is a folder to try SQLite in."""
+    """Returns the results of all checks, the basic ones first. `state` is a folder to try SQLite in."""
     return list(_findings(state))
 
 
@@ -123,7 +122,7 @@ def _core(core: Core) -> Finding:
 
 
 def _trust() -> Finding:
-    """Nothing of this machine, and what everybody who ships from it has to know."""
+    """A reminder for everybody who ships bundles. It does not depend on this machine."""
     try:
         version("cryptography")
         by = "a pinned sha256 or a signature"
@@ -212,7 +211,7 @@ def _limit() -> Finding:
 def _database(state: Path | None) -> Finding:
     where = "a temporary folder" if state is None else str(state)
     try:
-        # A folder that is not there yet will be made on the disk of the nearest one that is.
+        # A folder that does not exist yet will be on the disk of its nearest existing parent.
         nearest = (
             None
             if state is None
@@ -246,14 +245,14 @@ def _database(state: Path | None) -> Finding:
 def _plugins() -> Finding:
     from bespoke.plugins import installed
 
-    found = installed()
-    broken = [plugin.name for plugin in found if plugin.problem is not None]
+    plugins = installed()
+    broken = [plugin.name for plugin in plugins if plugin.problem is not None]
     if broken:
         return Finding(
             "plugins",
             "limited",
-            f"{len(found)}, of which {', '.join(broken)} cannot be used",
+            f"{len(plugins)}, of which {', '.join(broken)} cannot be used",
             "Bundles that name them cannot be built here",
             "Run bespoke plugins to see why",
         )
-    return Finding("plugins", "ok", ", ".join(plugin.name for plugin in found) or "none")
+    return Finding("plugins", "ok", ", ".join(plugin.name for plugin in plugins) or "none")

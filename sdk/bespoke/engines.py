@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides which engine computes for a bundle. Nothing else does.
+"""Chooses the engine that computes for a bundle. Only this module does.
 
-An engine is `torch`, in this process, or an engine of the device core, which runs in a process of its own: the one that is compiled
+The engine `torch` computes in this process. An engine of the device core computes in a process of its own: the one that is compiled
 into the core, or one that comes as a library. On a GPU, torch computes with the engine of the bundle's GPU target.
 """
 
@@ -33,7 +33,7 @@ TORCH = "torch"
 
 
 def engine_for(engine: str | None, bundle: Bundle, place: Place, memory_bytes: int | None) -> Engine:
-    """The engine that computes for an open bundle. It starts and imports nothing before its first call.
+    """Returns the engine for an open bundle. It starts and imports nothing before its first call.
 
     Raises ConfigError for an engine that the bundle was not compiled for, MissingDependency without a core that runs, BundleError
     for a bundle that needs a GPU where there is none.
@@ -46,7 +46,7 @@ def engine_for(engine: str | None, bundle: Bundle, place: Place, memory_bytes: i
 
 
 def engine_name(engine: str | None, manifest: Manifest) -> str:
-    """The engine that computes. None: `BUILT_IN` where the bundle was compiled for it and the core runs, else `torch`."""
+    """Returns the name of the engine. For None: `BUILT_IN` where the bundle was compiled for it and the core runs, else `torch`."""
     targets = [target.name for target in manifest.targets]
     if engine == TORCH or (engine is None and BUILT_IN not in targets):
         return TORCH
@@ -65,7 +65,7 @@ def engine_name(engine: str | None, manifest: Manifest) -> str:
 
 
 def provers(engine: str | None, manifest: Manifest) -> list[str]:
-    """The engines whose numbers are compared with golden vectors: `engine`, or by default each that this machine has."""
+    """Returns the engines to compare with golden vectors: `engine`, or for None each that this machine has."""
     name = engine_name(engine, manifest)
     if engine is None and name != TORCH and find_spec("torch"):
         return [TORCH, name]
@@ -83,13 +83,13 @@ def _import_torch(bundle: Bundle) -> Torch:
 
 
 def _require_gpu(manifest: Manifest) -> None:
-    """Only a bundle that was built for a GPU alone imports torch for this."""
+    """Raises BundleError for a bundle that needs a GPU where there is none. Only such a bundle imports torch for this."""
     if [target.name for target in manifest.targets] == [GPU_TARGET] and _gpu_engine(manifest) is None:
         raise no_gpu()
 
 
 def _gpu_engine(manifest: Manifest) -> Callable[[], Any] | None:
-    """Makes the engine of the bundle's GPU target. None: the bundle has none, or this machine has no GPU."""
+    """Returns what makes the engine of the bundle's GPU target. None: the bundle has no such target, or this machine no GPU."""
     options = {record.name: record.options for record in manifest.targets}
     if GPU_TARGET not in options:
         return None

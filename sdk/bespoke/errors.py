@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every error that leaves the SDK, each saying what it is about, what was got, what was expected and what to do next.
+"""The SDK's errors. Each says what it is about, what was got, what was expected and what to do next.
 
-Device code has the same names and the same four parts, so that a message in a log is understood without knowing
-which runtime wrote it. `exit_code` is what the command line ends with.
+The device core uses the same names and the same four parts, so a message in a log reads the same whichever of them wrote it.
+`exit_code` is the exit code of the command line.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import ClassVar
 
 from bespoke.remedies import Words
 
-MAX_PART_BYTES = 1000  # of each of an error's four parts, in UTF-8; kMaxPartBytes of the device core
+MAX_PART_BYTES = 1000  # limit of each of an error's four parts, in UTF-8; kMaxPartBytes of the device core
 _MAX_LISTED_BYTES = 4 * MAX_PART_BYTES
 _SHOWN_CHARACTERS = 200
 _OWN_FRAMES = ("bespoke", "contextlib")
 
 
 def printable(text: str, most: int = MAX_PART_BYTES) -> str:
-    """`text` as it may stand on a terminal and in a log: what is not printable is escaped as in Python, and of a long text the
-    middle is left out. At most `most` bytes of UTF-8.
+    """Returns a text that is safe on a terminal and in a log, in at most `most` bytes of UTF-8.
 
-    Much of what errors name comes from outside: file names, ids, columns, keys of JSON. It may hold controls that move the cursor
-    or turn the direction of writing, half of a surrogate pair, which no stream takes, or megabytes.
+    Characters that are not printable are escaped as in Python, and a long text loses its middle. Errors name much that comes from
+    outside: file names, ids, columns, keys of JSON. It may hold control characters that move the cursor or reverse the direction of
+    writing, half of a surrogate pair, which no stream accepts, or megabytes.
     """
     if len(text) <= most and text.isprintable() and len(text.encode()) <= most:
         return text
@@ -37,6 +37,7 @@ def printable(text: str, most: int = MAX_PART_BYTES) -> str:
             whole = _printable(text)
         if len(whole.encode()) <= most:
             return whole
+
     room = (most - len(_left_out(len(text)))) // 2
     head, tail = _as_many_as_fit(text[:room], room), _as_many_as_fit(text[: -room - 1 : -1], room)
     return "".join((*head, _left_out(len(text) - len(head) - len(tail)), *reversed(tail)))
@@ -68,9 +69,14 @@ def _escaped(character: str) -> str:
 class BespokeError(Exception):
     """Base of all errors of the SDK.
 
-    `subject` is the object at fault (a file, a field, a value of the plan), `got` what was found there, `expected`
-    what should have been there, `next_step` an instruction to the reader. All four are text without a final dot, printable and
-    bounded whatever went into them. One that names verbs or settings is `Words` of bespoke.remedies, for other languages.
+    Each part is printable text of bounded length without a final dot. A part that names verbs or settings is `Words` of
+    bespoke.remedies, for other languages.
+
+    Args:
+        subject: The object at fault: a file, a field, a value of the plan.
+        got: What was there.
+        expected: What should have been there.
+        next_step: An instruction to the reader.
     """
 
     exit_code: ClassVar[int] = 1
@@ -92,18 +98,18 @@ def _rebuild(kind: type[BespokeError], subject: str, got: str, expected: str, ne
 
 
 def shown(value: object) -> str:
-    """A value that was given, as an error shows it: as it would be written in Python, and no longer than a line or two."""
+    """Returns a value as an error shows it: as Python writes it, in at most a line or two."""
     if value == "" and isinstance(value, str):
         return "an empty text"
     try:
         text = repr(value[:_SHOWN_CHARACTERS] if isinstance(value, str | bytes) else value)
-    except Exception:  # an int of more digits than Python prints, or an object of the caller's whose repr fails
+    except Exception:  # an int of more digits than Python prints, or an object whose repr fails
         text = f"something of Python's type '{type(value).__name__}' that cannot be printed"
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
 
 
 def kind_of(value: object) -> str:
-    """What a value of an example is, in JSON's words: examples come from files as often as from Python."""
+    """Returns the type of an example's value in JSON's words, because examples often come from files."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -123,9 +129,10 @@ class ConfigError(BespokeError):
 
     @classmethod
     def from_problems(cls, problems: Sequence[ConfigError]) -> ConfigError:
-        """One error for several problems, so that all can be fixed at once. `got` has a line for each that fits."""
+        """Returns one error for several problems, so that all can be fixed at once. `got` has a line for each that fits."""
         if len(problems) == 1:
             return problems[0]
+
         lines: list[str] = []
         room = _MAX_LISTED_BYTES
         for problem in problems:
@@ -137,6 +144,7 @@ class ConfigError(BespokeError):
                 lines.append(f"and {len(problems) - len(lines)} more")
                 break
             lines.append(line)
+
         whole = cls(
             f"{len(problems)} settings ({', '.join(p.subject for p in problems)})",
             got="several problems",
@@ -152,7 +160,7 @@ class ConfigError(BespokeError):
         return (type(self).from_problems, (self.problems,)) if self.problems else super().__reduce__()
 
 
-# What is not installed with bespoke-sdk alone, and the extra that brings it. Torch alone is rarely enough: `build` brings it too.
+# Optional package -> the extra that installs it. Torch alone is rarely enough, so it is `build`, which installs torch too.
 EXTRAS = {"torch": "build", "transformers": "build", "jinja2": "build", "gguf": "gguf"}
 
 
@@ -163,6 +171,7 @@ class MissingDependency(BespokeError):
 
     @classmethod
     def of(cls, user: str, package: str, extra: str) -> MissingDependency:
+        """Returns the error of `user`, which needs a package of this extra."""
         return cls(
             user,
             got=f"no package '{package}'",
@@ -173,7 +182,7 @@ class MissingDependency(BespokeError):
     @classmethod
     @contextmanager
     def unless_there(cls, user: str, package: str, extra: str) -> Iterator[None]:
-        """Around an import of `package`, for `user`."""
+        """A context around an import of `package`. Raises the error of `user` where it is not installed."""
         try:
             yield
         except ModuleNotFoundError as error:
@@ -193,11 +202,11 @@ class UnsupportedModel(ModelError):
 
 
 class BuildWarning(UserWarning):
-    """Something in a model's folder that a build passes over or takes otherwise, where one may have expected it as it stands."""
+    """Something in a model's folder that a build ignores or changes, although the user may expect it unchanged."""
 
     @classmethod
     def warn(cls, message: str) -> None:
-        """Issues it for the line outside of this package that asked for the build."""
+        """Issues the warning for the line outside of this package that called the build."""
         level, frame = 1, sys._getframe()
         while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OWN_FRAMES:
             frame, level = frame.f_back, level + 1  # type: ignore[assignment]
@@ -205,13 +214,13 @@ class BuildWarning(UserWarning):
 
 
 class DataError(BespokeError):
-    """Training data or an example that cannot be used. `subject` carries file and row where there are any."""
+    """Training data or an example that cannot be used. `subject` names file and row where there are any."""
 
     exit_code = 5
 
 
 class TemplateError(DataError):
-    """A chat template that is not of the shape that turns.json can hold."""
+    """A chat template whose form turns.json cannot hold."""
 
 
 class GraphError(BespokeError):
@@ -237,7 +246,7 @@ class Unsupported(BespokeError):
 
 
 class PluginError(BespokeError):
-    """A plugin that is missing, broken or not what it claims to be."""
+    """A plugin that is missing, broken or breaks its contract."""
 
     exit_code = 7
 
@@ -249,11 +258,11 @@ class BundleError(BespokeError):
 
 
 class BundleVersionError(BundleError):
-    """A bundle written in a format this reader does not take."""
+    """A bundle in a format that this reader does not know."""
 
 
 class SignatureError(BundleError):
-    """A bundle whose signature is absent, of another key or wrong."""
+    """A bundle whose signature is missing, wrong or by another key."""
 
 
 class GoldenMismatch(BundleError):
@@ -284,13 +293,13 @@ class Unavailable(StateError):
 
 
 class BudgetExceeded(BespokeError):
-    """Going on would take more memory than the limit. Raised before the load or call that would."""
+    """The next load or call would take more memory than the limit. Raised before it."""
 
     exit_code = 10
 
 
 class Busy(BespokeError):
-    """Another call computes with this model; one at a time does."""
+    """Another call computes with this model. Only one can at a time."""
 
     exit_code = 14
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The user's examples, as a personal model keeps them."""
+"""The examples of a personal model's user."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Examples:
             example: {"messages": ...}, {"prompt": ..., "completion": ...}, {"text": ...} or {"tokens": ..., "mask": ...}.
             id: Your name for it, with which `forget` deletes it. Adding the same id and content again changes nothing. None: the
                 sha256 of its JSON.
-            use: "train" trains on it always. Set it for facts that must be known. None: one example in ten is held out, to judge
-                by.
+            use: "train" trains on it always. Set it for facts that must be known. None: one example in ten is held out for
+                the gate.
 
         Raises DataError for an example that cannot be used or would train nothing.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks of plugins. They only discover: each is called once, when its plugin is needed. `bespoke.contracts` does the work."""
+"""Hooks that register plugins. Each is called once, when its plugin is needed. `bespoke.contracts` has the contracts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ hookimpl = pluggy.HookimplMarker("bespoke")
 
 @hookspec
 def register_optimizers(register: Callable[[Any], None]) -> None:
-    """Call `register(optimizer)` for every optimizer the plugin provides."""
+    """Calls `register(optimizer)` for every optimizer the plugin provides."""
 
 
 @hookspec
 def register_targets(register: Callable[[Any], None]) -> None:
-    """Call `register(target)` for every target the plugin provides."""
+    """Calls `register(target)` for every target the plugin provides."""
 
 
 @hookspec
 def register_commands(register: Callable[[Any], None]) -> None:
-    """Call `register(command)` for every click command to add to `bespoke`."""
+    """Calls `register(command)` for every click command to add to `bespoke`."""

@@ -82,6 +82,7 @@ class PersonalModel(AnsweringModel):
                 )
             )
             limit = _limit_bytes(memory_mb, opened)
+
             # the core and the engine must open the very bundle that was read here
             place = Place(bundle, state, opened.manifest_sha256, opened.public_key)
             chosen = engine_for(engine, opened, place, limit)
@@ -208,7 +209,7 @@ class PersonalModel(AnsweringModel):
         return self._engine.train(request, seconds, report, stop)
 
     def planned_training(self) -> list[PlannedTraining]:
-        """What training takes with each method and budget, the largest budget first. `train` uses the first plans that fit."""
+        """Returns what training takes by method and budget, the largest budget first. `train` uses the first plans that fit."""
         return self._core.planned_training()
 
     def check_settings(
@@ -239,7 +240,7 @@ class PersonalModel(AnsweringModel):
         self._core.check_training(Request(steps, method, seed, overrides, new_run))
 
     def current_run(self) -> Run | None:
-        """The unfinished run, which `train` continues. None: there is none."""
+        """Returns the unfinished run, which `train` continues. None: there is none."""
         return self._core.current_run()
 
     def abandon_run(self) -> bool:
@@ -271,7 +272,7 @@ class PersonalModel(AnsweringModel):
     # ---- versions ------------------------------------------------------------------------------------------------------
 
     def versions(self) -> list[Version]:
-        """The accepted adapters that are kept, oldest first. The last one answers."""
+        """Returns the accepted adapters that are kept, oldest first. The last one answers."""
         return self._core.versions()
 
     def rollback(self) -> Version | None:

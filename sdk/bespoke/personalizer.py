@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Personalizer: what a developer calls at build time. Model, methods and budget go in, a bundle comes out.
+"""Personalizer: the developer's calls at build time. Model, methods and budget go in, a bundle comes out.
 
-Settings are resolved and checked when the object is made, so that all of their problems are reported at once. `build` writes
-the bundle; `estimate` says what it will be.
+The constructor resolves and checks the settings and reports all problems at once. `build` writes the bundle; `estimate` says what
+it will take.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DIAL_MB = (64, 96, 128, 192, 256, 384, 512)
 
 
 class Personalizer:
-    """What a bundle is built from: a model, methods that train it, targets that run it, and a memory budget.
+    """The ingredients of a bundle: a model, methods that train it, targets that run it, and a memory budget.
 
     Args:
         model: Hugging Face folder, hub id or GGUF file.
@@ -39,7 +39,7 @@ class Personalizer:
         context: Most tokens of a conversation, which is the number of rows of the KV cache. None: 1024, or what the model can if
             that is less. Raise it for long conversations; the cache counts against the budget.
         data: JSONL, .json, CSV, .txt or .md that ships to all users: general text against forgetting, or labels. "auto": a small
-            general set that only the gate looks at. None: no general set, so the gate cannot refuse an adapter that forgets.
+            general set that only the gate uses. None: no general set, so the gate cannot refuse an adapter that forgets.
         data_format: Shape of the rows of `data`, or sharegpt, alpaca, chatgpt, claude. None: the first row decides.
         fields: Columns of `data`, such as {"prompt": "question", "completion": "answer"}. "{a} {b}" joins two columns.
         encoding: Encoding of `data`, such as "cp1252". None: UTF-8, or UTF-16 with a byte order mark.
@@ -101,34 +101,34 @@ class Personalizer:
 
     @opens_files
     def estimate(self) -> BuildEstimate:
-        """Peak memory, work and bundle size as `build` will have them; refuses what `build` refuses, and leaves nothing behind."""
+        """Returns peak memory, work and bundle size of `build`. Refuses what `build` refuses, and leaves nothing behind."""
         from bespoke.compiler.bundle import estimate
 
         return estimate(self.request)
 
     @opens_files
     def dial(self, budgets_mb: Sequence[float] = DIAL_MB) -> Dial:
-        """The fastest plan within each budget, for every method and sequence length. `print` it for a table.
+        """Returns the fastest plan within each budget, for every method and sequence length. `print` it for a table.
 
-        Peaks of the least and of the largest budgets are as measured by the target, those between are near it.
+        The target measures the peaks of the smallest and the largest budget. Those between are close to its measure.
         """
         from bespoke.compiler.bundle import dial
 
         return dial(self.request, [Budget(memory_mb=budget).memory_bytes or 0 for budget in budgets_mb])
 
     def build(self, out: str | Path, progress: BuildListener | None = None) -> Path:
-        """Writes the bundle into folder `out`, whole or not at all, and returns it. Same input, same bytes.
+        """Writes the bundle into folder `out`, whole or not at all, and returns the folder. Same input, same bytes.
 
-        What the build takes otherwise than the model's files say, or passes over, is a BuildWarning.
+        Issues a BuildWarning for each thing in the model's files that the build changes or ignores.
         """
         return self.build_with_report(out, progress)[0]
 
     @opens_files
     def build_with_report(self, out: str | Path, progress: BuildListener | None = None) -> tuple[Path, BuildReport]:
-        """`build`, and what became of the rows of `data` and of the model's weights."""
+        """Builds like `build`. Also reports how the rows of `data` were used and what quantization cost the weights."""
         from bespoke.bundle.signature import public_key_of
         from bespoke.compiler.bundle import build
 
         if self.request.signing_key is not None:
-            public_key_of(self.request.signing_key)  # a key that is none is refused before the work, not after
+            public_key_of(self.request.signing_key)  # refuses an invalid key before the work, not after
         return build(self.request, arguments.folder("out", out), progress or (lambda stage, done, total: None))

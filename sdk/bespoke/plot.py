@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws memory: over the instructions of a plan before it ever ran, and over the steps of a training call that did."""
+"""Draws memory: over the instructions of a plan that has not run, and over the steps of a training call."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MB = 1e6
 
 @dataclass(frozen=True)
 class Track:
-    """Bytes at each instruction of a section, while it runs. `scratch` is mapped, and no part of the peak."""
+    """Memory in bytes while each instruction of a section runs. `scratch` is mapped and not a part of the peak."""
 
     live: tuple[int, ...]
     workspace: tuple[int, ...]
@@ -38,9 +38,9 @@ class Track:
 
 
 def memory_over_instructions(plan: Plan) -> dict[SectionName, Track]:
-    """Live bytes in the arena and workspace of the running call, by section.
+    """Returns the live bytes of the arena and the workspace of the running call, by section.
 
-    Live bytes are those of values, without the gaps between them: the arena, which has gaps, is `estimate.arena_bytes`.
+    Live bytes count values without the gaps between them. The arena with its gaps takes `estimate.arena_bytes`.
     """
     return {name: _track(plan, code) for name, code in plan.sections.items()}
 
@@ -65,15 +65,17 @@ def _track(plan: Plan, code: Sequence[Instruction]) -> Track:
 
 
 def plot_plan(plan: Plan, path: Path, budget_bytes: int | None = None) -> Path:
-    """One panel a section: memory over its instructions, under the estimate and the budget. Returns `path`."""
+    """Draws a panel for each section: memory over its instructions, with the estimate and the budget. Returns `path`."""
     check_path(path)
-    found = memory_over_instructions(plan)
-    tracks = {name: found[name] for name in get_args(SectionName) if name in found and found[name].live}
+    all_tracks = memory_over_instructions(plan)
+    tracks = {name: all_tracks[name] for name in get_args(SectionName) if name in all_tracks and all_tracks[name].live}
     estimate = plan.estimate
+
     figure, panels = _figure(len(tracks), 1.9)
     title = f"{plan.method}, sequence length {plan.sequence_length}, batch {plan.batch_size}: memory over the plan"
     figure.suptitle(title, fontsize=11)
     top = max(estimate.peak_bytes, budget_bytes or 0) / MB
+
     for panel, (name, track) in zip(panels, tracks.items(), strict=True):
         steps = range(len(track.live))
         held = (estimate.engine_bytes + estimate.constant_bytes) / MB
@@ -84,21 +86,24 @@ def plot_plan(plan: Plan, path: Path, budget_bytes: int | None = None) -> Path:
         }
         if estimate.session_bytes:
             parts["KV cache"] = [estimate.session_bytes / MB] * len(track.live)
+
         panel.stackplot(
             steps,
             *parts.values(),
             step="post",
             colors=("#3b7dd8", "#f2a541", "#dde1e7", "#b9d2f2"),
             labels=list(parts),
-            rasterized=True,  # thousands of corners: 20 times the file
+            rasterized=True,  # as vectors, thousands of corners make the file 20 times as large
         )
         if any(track.scratch):
             panel.plot(
                 steps, [b / MB for b in track.scratch], color="#6b7785", lw=1, label="checkpoints in scratch (mapped)"
             )
+
         _limits(panel, estimate.peak_bytes, budget_bytes)
         panel.set(ylabel="MB", ylim=(0, top * 1.12), xlim=(0, max(1, len(track.live) - 1)))
         panel.set_title(f"{name} ({len(track.live)} instructions)", fontsize=9, loc="left")
+
     figure.legend(
         *panels[0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=6, frameon=False
     )
@@ -107,12 +112,13 @@ def plot_plan(plan: Plan, path: Path, budget_bytes: int | None = None) -> Path:
 
 
 def plot_training(report: TrainReport, path: Path) -> Path:
-    """Memory of each step against estimate and limit, and the losses. Returns `path`."""
+    """Draws the memory of each step with estimate and limit, and the losses. Returns `path`."""
     check_path(path)
     figure, (memory, losses) = _figure(2, 2.6)
     first = report.total_steps - report.steps + 1
     title = f"{report.method} on {report.runtime}, run {report.run}: {report.steps} steps, stopped because {report.stopped_because}"
     figure.suptitle(title, fontsize=11)
+
     peaks = [peak / MB for peak in report.step_peak_bytes[: report.steps]]
     steps = range(first, first + len(peaks))
     parts = {
@@ -124,37 +130,41 @@ def plot_training(report: TrainReport, path: Path) -> Path:
     memory.plot(steps, peaks, color="#3b7dd8", label="peak of the step")
     _limits(memory, report.memory.estimate_bytes, report.memory.limit_bytes)
     memory.set(ylabel="MB" if report.runtime == "core" else "MB over the idle process", ylim=(0, None))
+
     losses.plot(range(first, first + len(report.losses)), report.losses, color="#3b7dd8", lw=1, label="training")
     if report.judgements:
-        steps_judged, losses_there = zip(*((one.step, one.loss) for one in report.judgements), strict=True)
+        steps_judged, losses_there = zip(*((judged.step, judged.loss) for judged in report.judgements), strict=True)
         losses.plot(
             steps_judged, losses_there, color="#8e5bb5", marker=".", lw=0.8, ls=":", label="chooses the best step"
         )
     if report.best_step is not None:
         losses.axvline(report.best_step, color="#8e5bb5", lw=0.8, label=f"best step, {report.best_step}")
-    judged = report.judged_on or "validation"
+
+    judged_on = report.judged_on or "validation"
     pairs = (
-        (judged, report.validation_loss_before, report.validation_loss),
+        (judged_on, report.validation_loss_before, report.validation_loss),
         ("general", report.general_loss_before, report.general_loss),
     )
     for (name, before, after), color in zip(pairs, ("#c0392b", "#2c9c69"), strict=True):
         if before is not None and after is not None:
             ends = (first - 1, report.best_step or report.total_steps)
             losses.plot(ends, (before, after), color=color, marker="o", ls="none", label=f"{name}, before and after")
+
     losses.set(xlabel="step of the run", ylabel="loss, nats a token")
-    for panel in (memory, losses):  # above it: on what is drawn, a swatch of the same colour could not be seen
+    for panel in (memory, losses):
+        # The legend is above the panel, because a swatch is invisible on an area of its own colour.
         panel.legend(fontsize=8, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncols=6)
         panel.xaxis.get_major_locator().set_params(integer=True)
     return _save(figure, path)
 
 
 def check_path(path: Path) -> None:
-    """ConfigError unless a plot can be written there, MissingDependency where nothing could draw it."""
+    """Raises ConfigError unless a plot can be written to `path`, and MissingDependency without matplotlib."""
     if path.suffix.lower() not in SUFFIXES:
         got = f"the suffix '{path.suffix}'" if path.suffix else "a name without an ending"
         raise ConfigError(f"plot {path}", got=got, expected=" or ".join(SUFFIXES), next_step="Name the file so")
     check_place(f"plot {path}", path)
-    if find_spec("matplotlib") is None:  # imported later: what trains first needs the memory
+    if find_spec("matplotlib") is None:  # imported only to draw: training before it needs the memory
         raise _no_matplotlib()
 
 
@@ -179,7 +189,7 @@ def _no_matplotlib() -> MissingDependency:
 
 
 def _save(figure: Any, path: Path) -> Path:
-    """Same input, same bytes: neither date nor random ids."""
+    """Writes the figure without a date and random ids, so the same input gives the same bytes."""
     import matplotlib
 
     suffix, drawn = path.suffix.lower(), io.BytesIO()

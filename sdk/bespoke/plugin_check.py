@@ -29,6 +29,7 @@ def problem_of(plugin: Any, kind: Kind, options: Settings | None = None) -> Prob
     problem = _target_problem(plugin) if kind == "target" else _optimizer_problem(plugin)
     if problem is not None:
         return problem
+
     name = plugin.name
     if not isinstance(name, str) or file_name_problem(name) or "/" in name:
         return Problem(f"name = {shown(name)}", "letters, digits and _.@+=-, which name a file too", "Change the name")

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds plugins by name. An entry point of group "bespoke" is named after the plugin it provides.
 
-Asking for one name therefore imports one module, and a broken plugin hurts only itself. A module may register more plugins. For a
-name that no entry point has, all modules are imported."""
+A lookup therefore imports one module, and a broken plugin affects only itself. A module may register more plugins. For a name that
+no entry point has, all modules are imported.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ OURS = "bespoke-sdk"
 
 @dataclass(frozen=True)
 class Installed:
-    """One entry point, with what it provides or why it does not import."""
+    """An entry point, with the plugins that it provides or the reason why it does not import."""
 
     name: str
     package: str
@@ -51,6 +52,7 @@ def get(kind: Kind, name: str) -> Any:
         for plugin in _load(named[0], kind):
             if plugin.name == name:
                 return plugin
+
     names: dict[str, list[EntryPoint]] = {}
     match = None
     for entry in entries:
@@ -59,10 +61,11 @@ def get(kind: Kind, name: str) -> Any:
                 names.setdefault(plugin.name, []).append(entry)
                 match = plugin if plugin.name == name else match
         except PluginError:
-            continue  # it hurts itself alone; `bespoke plugins` reports it
+            continue  # it affects only itself; `bespoke plugins` reports it
     if match is not None:
         _refuse_two(kind, name, names[name])
         return match
+
     near = difflib.get_close_matches(name, names, 1)
     raise PluginError(
         f"{kind} '{name}'",
@@ -84,7 +87,7 @@ def _refuse_two(kind: Kind, name: str, entries: list[EntryPoint]) -> None:
 
 
 def installed() -> list[Installed]:
-    """Every entry point, imported one by one, each with its own problem."""
+    """Imports every entry point, one by one. Returns each with its own problem, if it has one."""
     entries = []
     for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name):
         package, version = (entry.dist.name, entry.dist.version) if entry.dist else ("?", "?")
@@ -100,7 +103,7 @@ def installed() -> list[Installed]:
 
 
 def commands() -> list[Any]:
-    """Click commands of plugins whose entry point is named `command-...`. Other plugins are not imported."""
+    """Returns the click commands of plugins whose entry point is named `command-...`. Imports no other plugins."""
     provided = []
     for entry in entry_points(group=GROUP):
         if entry.name.startswith("command-"):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verbs and settings that an error's text names, as data, so that each language says them in its own words.
+"""Verbs and settings in an error's text, kept as data so that each language uses its own names.
 
     next_step="Continue it without them, or " + do("abandon_run") + " and train again"
 
-reads "call abandon_run()" in Python and "run bespoke abandon" on the command line. `Words` is a str with Python's words, and
-keeps its pieces. Only a reference is ever rendered anew: a plain text is never parsed, so user data within it is safe.
-The device core has the same pieces (bindings/native/src/remedies.h) and hands them over as JSON (`from_json`).
+reads "call abandon_run()" in Python and "run bespoke abandon" on the command line. `Words` is a str with Python's words that
+keeps its pieces. `rendered` replaces only references. It never parses a plain text, so user data in it is safe. The device core has
+the same pieces (bindings/native/src/remedies.h) and passes them as JSON (`from_json`).
 """
 
 from __future__ import annotations
@@ -30,12 +30,16 @@ __all__ = [
     "verb",
 ]
 
-_TABLES = {"lora": "Lora", "training": "Training", "budget": "Budget"}  # whose fields are arguments of these classes
+_TABLES = {
+    "lora": "Lora",
+    "training": "Training",
+    "budget": "Budget",
+}  # table -> the class whose arguments are its fields
 _NOT_GIVEN = ...  # a value may be None
 
 
 class Like(NamedTuple):
-    """A value that the reader fills in, as Python writes it and as the command line does."""
+    """A placeholder for a value of the reader, as Python writes it and as the command line does."""
 
     python: str
     command: str
@@ -46,7 +50,7 @@ class Like(NamedTuple):
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a verb. `arguments` are names, as Python writes them."""
+    """A call of a verb. `arguments` are the names of arguments in Python."""
 
     verb: str
     arguments: tuple[str, ...] = ()
@@ -54,14 +58,14 @@ class Call:
 
 @dataclass(frozen=True)
 class VerbName:
-    """A verb's name alone."""
+    """The name of a verb, without a call."""
 
     verb: str
 
 
 @dataclass(frozen=True)
 class SettingName:
-    """A setting, alone or with a value or a key: of a table as `training.steps`, or an argument as `memory_mb`."""
+    """A setting, alone or with a value or a key. It is a field of a table (`training.steps`) or an argument (`memory_mb`)."""
 
     name: str
     value: Any = _NOT_GIVEN
@@ -76,7 +80,7 @@ Reference = Call | VerbName | SettingName
 
 
 class Language(Protocol):
-    """What verbs and settings are called in one language."""
+    """The names of verbs and settings in one language."""
 
     def call(self, call: Call) -> str: ...
 
@@ -86,7 +90,7 @@ class Language(Protocol):
 
 
 class Words(str):
-    """A text in Python's words, and the pieces that it is made of. Adding keeps them, every other method gives a plain str."""
+    """A text in Python's words that keeps its pieces. Adding keeps them too; every other method returns a plain str."""
 
     pieces: tuple[str | Reference, ...]
 
@@ -102,7 +106,7 @@ class Words(str):
         return Words(*_pieces(other), *self.pieces)
 
     def with_texts(self, change: Callable[[str], str]) -> Words:
-        """The same references, and each text between them changed."""
+        """Returns the same references, with each text between them changed."""
         return Words(*(change(piece) if isinstance(piece, str) else piece for piece in self.pieces))
 
 
@@ -122,19 +126,19 @@ def setting(name: str, value: Any = _NOT_GIVEN, *, key: str | None = None) -> Wo
 
 
 def rendered(text: str, language: Language) -> str:
-    """A text in the words of another language."""
+    """Returns a text in the words of another language."""
     return _joined(_pieces(text), language)
 
 
 def from_json(part: object) -> str:
-    """A part of an error that the core hands over: a text, or a list of texts and references."""
+    """Returns a part of an error of the core, which is a text or a list of texts and references."""
     if not isinstance(part, list):
         return str(part)
     return Words(*(_piece(piece) for piece in part))
 
 
 def _piece(piece: object) -> str | Reference:
-    """A verb that this version does not know yet, and anything else, is a text."""
+    """The reference that a JSON value stands for. A verb that this version does not know becomes a text."""
     if isinstance(piece, Mapping):
         name = str(piece.get("do", piece.get("setting", "")))
         if "setting" in piece:
@@ -164,7 +168,7 @@ def _joined(pieces: tuple[str | Reference, ...], language: Language) -> str:
 
 
 class Python:
-    """Python's own words."""
+    """The words of Python."""
 
     def call(self, call: Call) -> str:
         return f"call {VERB_OF[call.verb].short_python}({', '.join(call.arguments)})"

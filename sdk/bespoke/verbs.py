@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be done, and what it is called in Python, on the command line, in C and in Kotlin.
+"""The verbs of the SDK and their names in Python, on the command line, in C and in Kotlin.
 
-It is the table of docs/reference/command_line.md, and errors name verbs by it (bespoke.remedies). tools/write_schemas.py hands it
-to C++ and Kotlin. A test holds it against PersonalModel, the commands, bespoke.h and Kotlin's classes.
+This is the table of docs/reference/command_line.md. Errors take the names of verbs from it (bespoke.remedies), and
+tools/write_schemas.py writes it for C++ and Kotlin. A test compares it with PersonalModel, the commands, bespoke.h and Kotlin's
+classes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ __all__ = ["KOTLIN_SETTINGS", "VERBS", "VERB_OF", "Verb"]
 
 
 class Verb(NamedTuple):
-    """None: not there. Of several names, separated by ", ", the first is the one to use."""
+    """A verb and its names. None: not available there. If there are several names, separated by ", ", use the first."""
 
     what: str
     python: str | None
@@ -23,17 +24,17 @@ class Verb(NamedTuple):
 
     @property
     def full_python(self) -> str:
-        """ "PersonalModel.abandon_run"."""
+        """The name with its class, such as "PersonalModel.abandon_run"."""
         return (self.python or self.what).partition(", ")[0]
 
     @property
     def short_python(self) -> str:
-        """ "abandon_run"."""
+        """The name without its class, such as "abandon_run"."""
         return self.full_python.rpartition(".")[2]
 
     @property
     def key(self) -> str:
-        """What an error's text knows it by: its short name in Python."""
+        """The name that references in errors use: the short name in Python."""
         return self.short_python
 
 
@@ -223,11 +224,11 @@ VERBS = (
     Verb("say the version", "bespoke.__version__", "bespoke --version", "bespoke_version", "PersonalModel.version"),
 )
 
-# Key -> verb. Where two verbs of Python have one name, the first is meant.
+# Key -> verb. If two verbs have the same name in Python, it is that of the first.
 VERB_OF = {verb.key: verb for verb in reversed(VERBS) if verb.python}
 
 
-# Settings that Kotlin calls otherwise than Python. In C each has its name in Python, as a field or an argument.
+# Settings with another name in Kotlin. In C each has its name in Python, as a field or an argument.
 KOTLIN_SETTINGS = {
     "max_tokens": "maxTokens",
     "memory_mb": "memoryMb",

@@ -23,7 +23,7 @@ class ConfigError internal constructor(details: ErrorDetails) : BespokeError(det
 /** An optional package is not installed, or a library that a program needs is not there. */
 class MissingDependency internal constructor(details: ErrorDetails) : BespokeError(details)
 
-/** Training data or an example that cannot be used. `subject` carries file and row where there are any. */
+/** Training data or an example that cannot be used. `subject` names file and row where there are any. */
 class DataError internal constructor(details: ErrorDetails) : BespokeError(details)
 
 /** A plan that breaks a rule: used before defined, shapes that disagree, stored twice. */
@@ -35,10 +35,10 @@ class Unsupported internal constructor(details: ErrorDetails) : BespokeError(det
 /** A bundle that is damaged, hostile or of another version. */
 class BundleError internal constructor(details: ErrorDetails) : BespokeError(details)
 
-/** A bundle written in a format this reader does not take. */
+/** A bundle in a format that this reader does not know. */
 class BundleVersionError internal constructor(details: ErrorDetails) : BespokeError(details)
 
-/** A bundle whose signature is absent, of another key or wrong. */
+/** A bundle whose signature is missing, wrong or by another key. */
 class SignatureError internal constructor(details: ErrorDetails) : BespokeError(details)
 
 /** The runtime does not reproduce the bundle's golden vectors. */
@@ -53,13 +53,13 @@ class StateLocked internal constructor(details: ErrorDetails) : BespokeError(det
 /** The disk has no room for a commit, the scratch file or packed weights. What was committed stays. */
 class DiskFull internal constructor(details: ErrorDetails) : BespokeError(details)
 
-/** Going on would take more memory than the limit. Raised before the load or call that would. */
+/** The next load or call would take more memory than the limit. Raised before it. */
 class BudgetExceeded internal constructor(details: ErrorDetails) : BespokeError(details)
 
 /** An adapter that does not fit the model: other shapes, other rank, other base. */
 class AdapterError internal constructor(details: ErrorDetails) : BespokeError(details)
 
-/** Another call computes with this model; one at a time does. */
+/** Another call computes with this model. Only one can at a time. */
 class Busy internal constructor(details: ErrorDetails) : BespokeError(details)
 
 /** The call was cancelled, or reached its deadline, before there was anything to report. */
