@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device core as a child process: where the compiled `bespoke-core` is, and how a request to it is run.
+"""The device core as a child process: finds the compiled `bespoke-core` and runs requests in it.
 
-The child is the phone's own code, with no Python in it. It runs under a memory limit that the system enforces, tells its steps
-as they are made, and dies with its parent. Nothing here imports torch or numpy.
+The child runs the code of the phone, without Python. The system enforces its memory limit. It reports each step at once, and it
+ends with its parent. Nothing here imports torch or numpy.
 """
 
 from bespoke.core.child import run

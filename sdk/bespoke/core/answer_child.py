@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversations in one process of the core, which answers one after the other (bindings/native/src/tool/answering.h)."""
+"""Conversations in a single process of the core, which computes one answer at a time (bindings/native/src/tool/answering.h)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["AnsweringChild", "ChildConversation"]
 
 
 class AnsweringChild:
-    """A process of the core for the conversations of one model. It starts with the first of them and stays until `close`."""
+    """A process of the core for the conversations of a model. It starts with the first conversation and runs until `close`."""
 
     def __init__(self, start: Callable[[], Child]) -> None:
         """`start` starts the process with its request."""
@@ -29,7 +29,7 @@ class AnsweringChild:
         self._alone = threading.Lock()
         self._numbers = itertools.count(1)
         self._core: Child | None = None
-        self._closed: deque[int] = deque()  # numbers of conversations that are to be closed
+        self._closed: deque[int] = deque()  # numbers of conversations to close
 
     def open(self, generation: Generation) -> ChildConversation:
         with self._held(wait=True):
@@ -39,7 +39,7 @@ class AnsweringChild:
             return ChildConversation(self, core, number)
 
     def judge(self, what: Judged, prompt: str, answers: str) -> Any:
-        """Raises Busy while another call is answered."""
+        """Returns the core's JSON result. Raises Busy while another call computes."""
         with self._held(wait=False):
             self._running()
             return self._ask({"do": what, "prompt": json.loads(prompt), "answers": json.loads(answers)})["found"]
@@ -50,7 +50,7 @@ class AnsweringChild:
             self._end()
 
     def forget(self, core: Child, number: int) -> None:
-        """Closes a conversation before the next order: the last reference to it may go in the middle of another call."""
+        """Closes a conversation before the next order. Its last reference may disappear in the middle of another call."""
         if core is self._core:
             self._closed.append(number)
 
@@ -60,7 +60,7 @@ class AnsweringChild:
             core.tell(change)
 
     def ask(self, core: Child, order: Mapping[str, Any], *, wait: bool = True) -> dict[str, Any]:
-        """The answer to an order for a conversation of this process. While another call is answered it waits, or raises Busy."""
+        """Returns the answer to an order for a conversation of this process. While another computes it waits or raises Busy."""
         with self._held(wait=wait):
             if core is not self._core:
                 raise StateError(
@@ -94,23 +94,23 @@ class AnsweringChild:
     def _ask(self, order: Mapping[str, Any]) -> dict[str, Any]:
         assert self._core is not None
         while self._closed:
-            self._core.tell(
-                {"do": "close", "session": self._closed.popleft(), "order": 0}
-            )  # nobody reads the answer to it
+            # Order 0: nobody reads the answer.
+            self._core.tell({"do": "close", "session": self._closed.popleft(), "order": 0})
+
         number = next(self._numbers)
         self._core.tell({**order, "order": number})
         try:
             return self._hear(number)
         except BespokeError:
             raise
-        except BaseException:  # an interrupt: the next call skips what the process answers meanwhile
+        except BaseException:  # an interrupt: the next call skips answers to this order
             self._core.tell({"do": "cancel"})
             raise
 
     def _hear(self, order: int | None) -> dict[str, Any]:
-        """The answer to an order, or the first event for None. Raises the error that the core reports.
+        """Returns the answer to an order, or for None the first event. Raises the error that the core reports.
 
-        The conversations of a process end with it.
+        If the process ends, its conversations end too.
         """
         core = self._core
         assert core is not None
@@ -120,18 +120,20 @@ class AnsweringChild:
                 event = core.hear(POLL_SECONDS)
                 if event is None:
                     continue
-                kind, of = event["event"], event.get("order")
-                if kind == "error" and order is not None and of == order:
+
+                kind, answered = event["event"], event.get("order")
+                if kind == "error" and order is not None and answered == order:
                     raise error_of(event)
-                if kind == "refused" and "order" in event:  # a line that it cannot read: the order is lost
+                if kind == "refused" and "order" in event:  # the core could not read the line: the order is lost
                     raise error_of({**event, "kind": "BespokeError"})
-                if kind in ("ready", "done", "found") and of == order:
+                if kind in ("ready", "done", "found") and answered == order:
                     return event
                 last[kind] = event
         except EOFError:
             pass
+
         try:
-            return core.ended(last)  # which is an error, without a report
+            return core.ended(last)  # raises: there is no report
         finally:
             self._end()
 
@@ -143,7 +145,7 @@ class AnsweringChild:
 
 
 class ChildConversation:
-    """A conversation of an AnsweringChild, which is a session of bespoke.h."""
+    """A conversation of an AnsweringChild: a session of bespoke.h."""
 
     def __init__(self, child: AnsweringChild, core: Child, number: int) -> None:
         self._child, self._core, self._number = child, core, number

@@ -17,7 +17,7 @@ Judged = Literal["score", "classify"]
 
 @dataclass(frozen=True)
 class Generation:
-    """The settings of a conversation. None: no such limit."""
+    """The settings of a conversation. None: no limit."""
 
     max_tokens: int | None = None
     temperature: float = 0.0
@@ -27,7 +27,7 @@ class Generation:
     stop_texts: tuple[str, ...] = ()
 
     def fields(self) -> dict[str, Any]:
-        """The fields of bespoke_generation."""
+        """Returns the fields of bespoke_generation."""
         return {
             **asdict(self),
             "max_tokens": self.max_tokens or 0,
@@ -40,7 +40,7 @@ class OpenConversation(Protocol):
     """A conversation with an engine: a session of bespoke.h."""
 
     def feed(self, prompt: str) -> None:
-        """`prompt`: JSON."""
+        """Adds a prompt, given as JSON."""
 
     def next(self) -> AnswerPiece: ...
 
@@ -48,14 +48,14 @@ class OpenConversation(Protocol):
 
 
 def scores_of(scores: Sequence[Mapping[str, Any]]) -> list[Score]:
-    """The core's scores as records."""
+    """Returns the core's scores as records."""
     return [Score(_log(score["log_probability"]), score["tokens"]) for score in scores]
 
 
 def classification_of(result: Mapping[str, Any]) -> Classification:
-    """The core's classification as a record."""
+    """Returns the core's classification as a record."""
     return Classification(result["label"], _log(result["log_probability"]))
 
 
 def _log(value: float | None) -> float:
-    return -math.inf if value is None else value  # JSON has no word for it
+    return -math.inf if value is None else value  # JSON has no infinity

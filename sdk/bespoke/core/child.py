@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One request to the core: a child process under a limit, its progress as it comes, its report or its error.
+"""Runs one request in a child process of the core under a limit, with its progress and its report or error.
 
-At a stop the child is asked to cancel, goes to a committed state and reports. An interrupt or an error in a callback sends it
-SIGTERM; a second interrupt kills it, which loses nothing that was committed.
+To stop the child, `run` asks it to cancel; it commits its state and reports. An interrupt or an error in a callback sends it
+SIGTERM. A second interrupt kills it, which loses nothing that was committed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ __all__ = ["Orders", "run"]
 
 Orders = queue.SimpleQueue[Mapping[str, Any]]
 
-TERM_AGAIN_SECONDS = 0.25  # a child that does not listen yet loses the signal
-STOP_SECONDS = 60.0  # what a child may take to end after an interrupt: one instruction and one commit
+TERM_AGAIN_SECONDS = 0.25  # a child that does not listen yet misses the signal
+STOP_SECONDS = 60.0  # limit for a child to end after an interrupt: it completes an instruction and a commit
 
 
 def run(
@@ -31,15 +31,17 @@ def run(
     stop: Callable[[], bool] | None = None,
     orders: Orders | None = None,
 ) -> dict[str, Any]:
-    """The core's report on a request, and under "enforced_by" what enforced the limit ("none" without one).
+    """Returns the core's report on a request. Its "enforced_by" names what enforced the limit ("none" without a limit).
 
-    request:      {"verb": "train" | "evaluate" | "verify", "bundle": PATH, "state": PATH, ...}
-    limit_bytes:  footprint of the whole process that the budget allows; the system enforces it with a small margin
-    on_progress:  called with each Progress
-    stop:         asked 20 times a second; the core then ends in a committed state and reports
-    orders:       what other threads send it meanwhile: {"do": "limit" | "pace", ...}
-    Raises the error that the core reports, BudgetExceeded where the system ended it for going over the limit, BespokeError where
-    it crashed or went silent, MissingDependency where there is no core, Unavailable where no process can be started.
+    Args:
+        request: {"verb": "train" | "evaluate" | "verify", "bundle": PATH, "state": PATH, ...}.
+        limit_bytes: Largest footprint of the whole process that the budget allows. The system enforces it with a small margin.
+        on_progress: Called with each Progress.
+        stop: Asked 20 times a second. Once it returns True, the core ends in a committed state and reports.
+        orders: Orders that other threads send while it runs: {"do": "limit" | "pace", ...}.
+
+    Raises the error that the core reports, BudgetExceeded if the system ended it for exceeding the limit, BespokeError if it
+    crashed or went silent, MissingDependency without a core, and Unavailable if no process can be started.
     """
     with Child(request, limit_bytes) as core:
         try:
@@ -54,8 +56,8 @@ def run(
 def _listen(
     core: Child, on_progress: Listener | None, stop: Callable[[], bool] | None, orders: Orders
 ) -> dict[str, Any]:
-    """Hears the child to its end; returns its limit and its report or error."""
-    found: dict[str, Any] = {}
+    """Listens to the child until it ends. Returns its events of limit, report and error by kind."""
+    last: dict[str, Any] = {}
     cancelled = computes = False
     with contextlib.suppress(EOFError):
         while True:
@@ -63,30 +65,29 @@ def _listen(
             if not cancelled and stop is not None and stop():
                 cancelled = True
                 core.tell({"do": "cancel"})
-            while computes and not orders.empty():  # before, there is nothing that they could change
+            while computes and not orders.empty():  # before the first progress, orders could change nothing
                 core.tell(orders.get())
             if event is None:
                 continue
+
             kind = event["event"]
             computes = computes or kind == "progress"
             if kind == "progress" and on_progress is not None:
                 on_progress(_progress(event))
             elif kind in ("report", "error", "limit"):
-                found[kind] = event
-    return found
+                last[kind] = event
+    return last
 
 
 def _progress(event: Mapping[str, Any]) -> Progress:
     loss = None
-    if event["phase"] == "step":
-        loss = (
-            float("nan") if event["loss"] is None else float(event["loss"])
-        )  # JSON has no word for a loss that is not finite
+    if event["phase"] == "step":  # JSON has null for a loss that is not finite
+        loss = float("nan") if event["loss"] is None else float(event["loss"])
     return Progress(event["phase"], int(event["step"]), int(event["steps"]), loss, int(event["footprint_bytes"]))
 
 
 def _end(core: Child) -> None:
-    """Ends a child that nobody listens to any more: politely, and at once if interrupted again."""
+    """Ends a child that nobody listens to any more, with SIGTERM. A further interrupt kills it at once."""
     deadline = time.monotonic() + STOP_SECONDS
     while core.process.poll() is None and time.monotonic() < deadline:
         core.process.terminate()

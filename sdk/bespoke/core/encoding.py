@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The core's verb `encode` (bindings/native/src/tool/encode.h): a child that answers one example after the other."""
+"""The core's verb `encode` (bindings/native/src/tool/encode.h): a child process that encodes one example after the other."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Ask = Callable[[Mapping[str, Any], str], dict[str, Any]]
 def encoding(
     tokenizer_bin: Path | None, turns: Path | None, *, train_on: str, max_length: int, vocabulary: int
 ) -> Iterator[Ask]:
-    """A function of (example, what an error calls it) that gives the core's event `rows` or `untrained`, and raises its errors.
+    """Yields a function that encodes an example and returns the core's event `rows` or `untrained`.
 
-    MissingDependency where there is no core.
+    The function takes the example and its name in errors, and raises the core's errors. Raises MissingDependency without a core.
     """
     core = find().required("The device core, which turns data into tokens")
     request = {
@@ -40,7 +40,7 @@ def encoding(
         [core], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, process_group=0
     ) as child:
         try:
-            _told(child, json.dumps(request).encode())
+            _answer_to(child, json.dumps(request).encode())
 
             def ask(example: Mapping[str, Any], subject: str) -> dict[str, Any]:
                 try:
@@ -55,19 +55,19 @@ def encoding(
                         expected="Unicode text, and numbers that JSON can hold",
                         next_step="Correct the row",
                     ) from None
-                return _told(child, line)
+                return _answer_to(child, line)
 
             yield ask
         finally:
-            child.kill()  # it holds nothing that would be lost
+            child.kill()  # it holds nothing that could be lost
 
 
 def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
 
-def _told(child: subprocess.Popen[bytes], line: bytes) -> dict[str, Any]:
-    """The answer to a line."""
+def _answer_to(child: subprocess.Popen[bytes], line: bytes) -> dict[str, Any]:
+    """Sends a line and returns the answer."""
     assert child.stdin is not None
     assert child.stdout is not None
     try:
@@ -76,6 +76,7 @@ def _told(child: subprocess.Popen[bytes], line: bytes) -> dict[str, Any]:
         answer = child.stdout.readline()
     except BrokenPipeError:
         answer = b""
+
     if not answer.endswith(b"\n"):
         raise BespokeError(
             "The device core",
@@ -83,6 +84,7 @@ def _told(child: subprocess.Popen[bytes], line: bytes) -> dict[str, Any]:
             expected="an answer",
             next_step="Report it with the row that it was given",
         )
+
     event: dict[str, Any] = json.loads(answer)
     if event["event"] == "error":
         raise error_of(event)

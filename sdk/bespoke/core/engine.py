@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine of an open model: what trains, evaluates and answers for it."""
+"""The engine of an open model, which trains, evaluates and answers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Engine(Protocol):
         """Opens a conversation with these settings."""
 
     def judge(self, what: Judged, prompt: str, answers: str) -> Any:
-        """The core's JSON result for a prompt and answers, both JSON."""
+        """Returns the core's JSON result for a prompt and answers, both given as JSON."""
 
     def set_limit(self, memory_bytes: int | None) -> None:
         """Sets the memory limit, also while a call runs. None: no limit."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of an engine (bespoke.h, "engines") for one that is written in Python.
+"""The table of an engine (bespoke.h, "engines") that is written in Python.
 
-The core calls plain C functions; here they find the engine by its number and turn what it raises into a status and a message. So
-nothing is thrown through C, and what was raised is kept for the caller of the core.
+The core calls plain C functions. The functions here look up the engine by its number and turn its exceptions into a status and a
+message. So no exception passes through C, and the caller of the core can still read it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Artifact(c.Structure):
 
 _SAYS = (c.c_void_p, c.c_size_t)  # message, message_size
 _OUT = c.POINTER(c.c_void_p)
-# Function of the table -> what it returns, and takes behind the context.
+# Function of the table -> its result, and its arguments after the context.
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "open": (c.c_int, (c.POINTER(Artifact), _OUT, *_SAYS)),
     "run": (c.c_int, (c.c_void_p, Tensors, c.c_size_t, Tensors, c.c_size_t, *_SAYS)),
@@ -98,31 +98,31 @@ STRUCTS: dict[str, type[c.Structure]] = {
 
 
 class NoMemory(Exception):
-    """The system gave none."""
+    """The system has no memory left."""
 
 
 class OtherSignature(Exception):
-    """The program takes or gives other tensors than its artifact; the text says which."""
+    """The program has other operands or results than its artifact. The text says which."""
 
 
 class PythonEngine(Protocol):
-    """What `table_of` makes a table of. Handles are numbers but 0; tensors are given as in bespoke.h, by their places."""
+    """An engine for `table_of`. A handle is any number but 0. Tensors are described by their places, as in bespoke.h."""
 
     name: str
-    runs_graphs: bool  # the exported programs of any bundle; else the artifacts of the target `name`
-    failure: BaseException | None  # set here: what the last function raised
+    runs_graphs: bool  # True: it runs the exported programs of any bundle; False: the artifacts of the target `name`
+    failure: BaseException | None  # set here: the exception of the last function
 
     def open(self, artifact: Artifact) -> int: ...
     def run(self, program: int, operands: Sequence[Tensor], results: Sequence[Tensor]) -> None: ...
     def close(self, program: int) -> None: ...
 
 
-_engines: dict[int, PythonEngine] = {}  # those that a core may call
+_engines: dict[int, PythonEngine] = {}  # engines that a core may call, by number
 _numbers = itertools.count(1)
 
 
 def table_of(engine: PythonEngine, optional: Sequence[str] = ()) -> EngineTable:
-    """The table of an engine, with these functions besides those that all have. The engine lives until the core destroys it."""
+    """Returns the table of an engine, with these optional functions. The engine lives until the core destroys it."""
     number = next(_numbers)
     _engines[number] = engine
     table = EngineTable(
@@ -138,23 +138,20 @@ def table_of(engine: PythonEngine, optional: Sequence[str] = ()) -> EngineTable:
 
 @cache
 def _functions() -> dict[str, Any]:
-    """One of each for the whole process: a function is still on the stack when it destroys its engine."""
+    """Returns the functions of all tables. The process keeps them: a function is on the stack while it destroys its engine."""
     return {name: kind(globals()[f"_{name}"]) for name, kind in _TYPES.items()}
 
 
 def _status(number: int, message: int, size: int, body: Callable[[Any], None]) -> int:
+    """Runs `body` and returns its status. Writes the message of an exception to `message`."""
     engine = _engines[number]
     try:
         body(engine)
-    except BaseException as problem:  # an interrupt, too: there is nobody above but C
+    except BaseException as problem:  # an interrupt too: above is only C
         engine.failure = problem
-        said = f"{problem.subject}: {problem.got}" if isinstance(problem, BespokeError) else str(problem)
-        line = (
-            (said.strip().partition("\n")[0] or type(problem).__name__)
-            .encode()[: size - 1]
-            .decode(errors="ignore")
-            .encode()
-        )
+        whole = f"{problem.subject}: {problem.got}" if isinstance(problem, BespokeError) else str(problem)
+        first = whole.strip().partition("\n")[0] or type(problem).__name__
+        line = first.encode()[: size - 1].decode(errors="ignore").encode()  # no part of a character at the end
         c.memmove(message, line + b"\0", len(line) + 1)
         if isinstance(problem, NoMemory | MemoryError):
             return NO_MEMORY
@@ -163,7 +160,7 @@ def _status(number: int, message: int, size: int, body: Callable[[Any], None]) -
 
 
 def _quietly(number: int, body: Callable[[Any], int | None]) -> int:
-    """Of a function that cannot say that it failed."""
+    """Runs the body of a function that has no status. An exception is only kept in `failure`."""
     engine = _engines[number]
     try:
         return body(engine) or 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One open model of the library: the verbs of the store, and the calls that compute in this process.
+"""An open model of the library: the verbs of the store, and the calls that compute in this process.
 
-From any thread. `close` waits for the calls that run; what is called after it is refused. A handle belongs to the process that
-opened it: a fork has none of the locks on which the state's promises rest, so its calls are refused, and its `close` does nothing.
+Any thread may call it. `close` waits for the calls that run and refuses later ones. A handle belongs to the process that opened it.
+A fork does not hold the locks that protect the state, so it refuses calls there, and its `close` does nothing.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Place:
     public_key: bytes | None = None
 
     def structs(self, **options: Any) -> tuple[Any, Any, Any]:
-        """The first arguments of bespoke_open and bespoke_reset_for_new_base. Without `memory_mb` memory is not limited."""
+        """Returns the first arguments of bespoke_open and bespoke_reset_for_new_base. Without `memory_mb` there is no limit."""
         settings = {"memory_mb": -1.0, "pin_sha256": self.pin_sha256, "public_key": self.public_key, **options}
         bundle, state = (os.fsencode(path.absolute()) for path in (self.bundle, self.state))
         return struct(CBundle, path=bundle), text(state), struct(COptions, **settings)
@@ -71,7 +71,7 @@ class Request:
     method: str | None = None
     seed: int | None = None
     settings: Mapping[str, Any] | None = None
-    new_run: bool = False  # drops an unfinished run
+    new_run: bool = False  # whether to drop an unfinished run
 
     def struct(self) -> CTraining:
         training: CTraining = struct(
@@ -96,12 +96,13 @@ class Handle:
         self._changed = threading.Condition()
         self._calls = 0
         self._closed = False
+
         bundle, state, settings = place.structs(**options)
         model = c.c_void_p()
         library.call("bespoke_open", c.byref(bundle), state, c.byref(settings), c.byref(model))
         self._model = model
         self._end = weakref.finalize(self, library.plain, "bespoke_close", model)
-        self._end.atexit = False  # another thread may be within a call
+        self._end.atexit = False  # another thread may still run a call
 
     @property
     def is_of_this_process(self) -> bool:
@@ -117,7 +118,7 @@ class Handle:
 
     @contextmanager
     def _open(self) -> Iterator[c.c_void_p]:
-        """The model, for a call."""
+        """Yields the model for a call. Raises StateError once it is closed."""
         check_process(self._process, str(self.state))  # before the lock, which a fork may have inherited locked
         with self._changed:
             if self._closed:
@@ -202,12 +203,12 @@ class Handle:
     def train(
         self, request: Request, seconds: float | None, on_progress: Listener | None, stop: Stop | None
     ) -> dict[str, Any]:
-        """The core's report."""
+        """Returns the core's report."""
         given = request.struct()
         return self._computed("bespoke_train", [c.byref(given)], None, seconds, on_progress, stop)
 
     def evaluate(self, split: str, examples: Sequence[str] | None) -> dict[str, Any]:
-        """The core's report on `examples`, each a JSON text. None: on the user's examples of a split."""
+        """Returns the core's report on `examples`, each a JSON text. None: on the user's examples of a split."""
         listed = "" if examples is None else f"[{','.join(examples)}]"
         return self._computed("bespoke_evaluate", [text(split), text(listed)])
 
@@ -215,7 +216,7 @@ class Handle:
         return HandleConversation(self, generation)
 
     def judge(self, what: Judged, prompt: str, answers: str) -> Any:
-        """The core's JSON result."""
+        """Returns the core's JSON result."""
         return self._computed(f"bespoke_{what}", [text(prompt), text(answers)])
 
     def set_limit(self, memory_mb: float) -> None:
@@ -233,17 +234,17 @@ class Handle:
         on_progress: Listener | None = None,
         stop: Stop | None = None,
     ) -> dict[str, Any]:
-        """The result of a call of the model, or of `session` if it is given.
+        """Returns the result of a call of the model, or of `session` if it is given.
 
-        The call runs on a thread of its own, so an interrupt reaches this one, which also calls the callbacks. The core waits while
-        `on_progress` runs. `stop` is asked after each progress and 20 times a second.
+        The call runs on a thread of its own, so this thread can receive an interrupt. This thread also calls the callbacks. The
+        core waits while `on_progress` runs. `stop` is asked after each progress and 20 times a second.
         """
         reported: queue.SimpleQueue[Progress | None] = queue.SimpleQueue()
         heard, gone = threading.Semaphore(0), threading.Event()
         cancel = self._library.plain("bespoke_cancel_new")
 
         def report(_: Any, progress: Any) -> int:
-            if on_progress is not None and not gone.is_set():  # a token of an answer waits for nobody
+            if on_progress is not None and not gone.is_set():  # without `on_progress`, as for a token, nobody waits
                 reported.put(_progress(progress.contents))
                 heard.acquire()
             return 0
@@ -269,7 +270,7 @@ class Handle:
                 except BaseException:
                     self._library.plain("bespoke_cancel_set", cancel)
                     gone.set()
-                    heard.release()  # for a progress that is reported meanwhile
+                    heard.release()  # the core may wait to report a progress
                     raise
                 result: dict[str, Any] = done.result()
                 return result
@@ -278,7 +279,7 @@ class Handle:
 
 
 class HandleConversation:
-    """A conversation with an open model: a session of bespoke.h. Its last reference closes it, at the latest."""
+    """A conversation with an open model: a session of bespoke.h. It closes with its last reference, at the latest."""
 
     def __init__(self, core: Handle, generation: Generation) -> None:
         self._core = core
@@ -287,7 +288,7 @@ class HandleConversation:
         core._call("bespoke_session_open", c.byref(struct(CGeneration, **given)), c.byref(session))
         self._session = session
         self.close = weakref.finalize(self, core._library.plain, "bespoke_session_close", session)
-        self.close.atexit = False  # another thread may be within a call
+        self.close.atexit = False  # another thread may still run a call
 
     def feed(self, prompt: str) -> None:
         with self._core._open():
@@ -303,7 +304,7 @@ def _progress(given: CProgress) -> Progress:
 
 
 def _until_none(reported: queue.SimpleQueue[Progress | None]) -> Iterator[Progress | None]:
-    """Each progress as it comes, and None after every POLL_SECONDS without one, until the call has ended."""
+    """Yields each progress, and None after every POLL_SECONDS without progress, until the call has ended."""
     while True:
         try:
             progress = reported.get(timeout=POLL_SECONDS)
@@ -316,5 +317,6 @@ def _until_none(reported: queue.SimpleQueue[Progress | None]) -> Iterator[Progre
 
 
 def reset_for_new_base(library: Library, place: Place) -> None:
+    """Moves a state to a bundle with another base model."""
     bundle, state, options = place.structs()
     library.call("bespoke_reset_for_new_base", c.byref(bundle), state, c.byref(options))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device core in this process, with torch as its engine: for a GPU, and for bundles that were compiled for no device.
+"""The device core in this process, with torch as its engine: for a GPU, and for bundles that were not compiled for a device.
 
-Most of this process is Python and torch. So the limit counts from the size of the process when a call begins, and reports say what
-the call added.
+Most memory of this process belongs to Python and torch. So the limit applies to what a call adds to the process, and reports state
+what it added.
 """
 
 from __future__ import annotations
@@ -36,15 +36,13 @@ class Torch(NamedTuple):
     """torch for one bundle."""
 
     engine: TorchEngine
-    computing: Callable[
-        [], AbstractContextManager[None]
-    ]  # within it, torch has the settings and threads to compute with
+    computing: Callable[[], AbstractContextManager[None]]  # sets torch's settings and threads for the computation
 
 
 class InProcess:
-    """An `Engine`: a handle of its own for the calls that compute.
+    """An `Engine` with a handle of its own for the calls that compute.
 
-    Opened by the first of them, because torch takes 3 seconds and 280 MB to import.
+    The first of these calls opens the handle, because importing torch takes 3 seconds and 280 MB.
     """
 
     name = "torch"
@@ -103,10 +101,11 @@ class InProcess:
         return self.computed(lambda: core.judge(what, prompt, answers))
 
     def computed(self, work: Callable[[], Result]) -> Result:
-        """The result of a call that computes. An error of the core has the engine's exception as its cause."""
+        """Runs a call that computes and returns its result. An error of the core has the engine's exception as its cause."""
         assert self._torch is not None
         if not self._alone.acquire(blocking=False):
-            return work()  # the core refuses it
+            return work()  # another call computes: the core refuses this one
+
         engine = self._torch.engine
         try:
             engine.failure = None
@@ -118,7 +117,7 @@ class InProcess:
             self._alone.release()
 
     def _opened(self, what: str) -> tuple[Handle, Torch]:
-        """Imports torch and opens the handle at the first call."""
+        """Returns the handle and torch. The first call imports torch and opens the handle."""
         if self._core is None or self._torch is None:
             with MissingDependency.unless_there(f"{what} with the engine 'torch'", "torch", "torch"):
                 self._torch = self._import_torch()

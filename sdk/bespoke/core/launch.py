@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Becomes the core, under a limit: run by file name between the parent and the core, so that nothing of the parent is forked.
+"""Becomes the core under a limit. The parent runs this file by name, so the core is no fork of the parent.
 
     python -I -S launch.py '{"parent": PID, "cgroup": FOLDER or null, "kind": ..., "data_bytes": N or null}' PROGRAM
 
-Writes {"event": "limit", "kind": ...} to stdout, then executes PROGRAM. Needs nothing but the standard library. The kernel kills it
-with the thread that started it, so process.py starts it from a thread that lives as long as its process.
+Writes {"event": "limit", "kind": ...} to stdout, then executes PROGRAM. Needs only the standard library. The kernel kills it with
+the thread that started it, so process.py starts it from a thread that lives as long as its process.
 """
 
 import ctypes
@@ -19,16 +19,16 @@ PR_SET_PDEATHSIG = 1
 
 def main() -> None:
     asked, program = json.loads(sys.argv[1]), sys.argv[2]
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # stays over the exec
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # stays over the exec, until the core listens
-    if os.getppid() != asked["parent"]:  # it ended before the line above
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # survives the exec
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # survives the exec, until the core handles it
+    if os.getppid() != asked["parent"]:  # the parent ended before prctl
         os._exit(1)
     os.write(1, (json.dumps({"event": "limit", "kind": enter(asked)}) + "\n").encode())
     os.execv(program, [program])
 
 
 def enter(asked: dict) -> str:
-    """Under the limit from now on; what enforces it."""
+    """Puts this process under the limit. Returns what enforces it."""
     if asked["cgroup"] is not None:
         try:
             with open(os.path.join(asked["cgroup"], "cgroup.procs"), "w") as file:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libbespoke_core in this process: the structs and functions of bespoke.h, errors as the SDK's, texts in and JSON out.
+"""libbespoke_core in this process: the structs and functions of bespoke.h. It takes texts, returns JSON and raises SDK errors.
 
-A call gives up Python's lock while it runs, so other threads go on. Tests hold the tables here against the header.
+A call releases Python's lock while it runs, so other threads continue. Tests compare the tables here with the header.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class CGeneration(c.Structure):
     )
 
 
-# Name in bespoke.h -> the struct here. The table of an engine stands with the engine that fills it.
+# Name in bespoke.h -> the struct here. The struct of an engine's table is in engine_table.py.
 STRUCTS: dict[str, type[c.Structure]] = {
     "bespoke_text": CText,
     "bespoke_error": CError,
@@ -131,7 +131,7 @@ STRUCTS: dict[str, type[c.Structure]] = {
 _MODEL, _SESSION, _ERROR = c.c_void_p, c.c_void_p, c.POINTER(c.POINTER(CError))
 _OUT = c.POINTER(c.c_void_p)  # a text, to be freed
 _STATUS = c.c_int32
-# Name in bespoke.h -> what it returns, what it takes.
+# Name in bespoke.h -> result, arguments.
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "bespoke_error_free": (None, (c.POINTER(CError),)),
     "bespoke_free": (None, (c.c_void_p,)),
@@ -173,20 +173,20 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 def text(value: str | bytes) -> CText:
-    """Pointer and length; the struct keeps the bytes."""
+    """Returns a text as pointer and length. The struct keeps the bytes."""
     data = value if isinstance(value, bytes) else value.encode()
     return CText(data, len(data))
 
 
 def struct(kind: type[c.Structure], **fields: Any) -> Any:
-    """A struct of bespoke.h with its size filled in. A text becomes pointer and length where the struct has a CText."""
+    """Returns a struct of bespoke.h with its size filled in. Texts become pointer and length where the struct has a CText."""
     kinds = {field[0]: field[1] for field in kind._fields_}
     given = {name: text(value) if kinds[name] is CText else value for name, value in fields.items()}
     return kind(struct_size=c.sizeof(kind), **given)
 
 
 class Library:
-    """The functions of one libbespoke_core. `load` makes it."""
+    """The functions of a libbespoke_core. `load` creates it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -219,19 +219,19 @@ class Library:
 
 
 def _parts_of(error: CError) -> dict[str, Any]:
-    """The parts of an error record. The record of an older library has no `references`."""
+    """Returns the parts of an error record. The record of an older library has no `references`."""
     parts: dict[str, Any] = {part: getattr(error, part).decode("utf-8", "replace") for part in ("kind", *PARTS)}
     has_references = error.struct_size >= c.sizeof(CError) and error.references
     return {**parts, "references": error.references.decode() if has_references else ""}
 
 
 def record(kind: type[Record], values: Mapping[str, Any]) -> Record:
-    """A record from JSON. Leaves out fields that this version does not know."""
+    """Returns a record from JSON. Leaves out fields that this version does not know."""
     return kind(**{item.name: values[item.name] for item in fields(kind) if item.name in values})  # type: ignore[arg-type]
 
 
 def error_of(event: Mapping[str, Any]) -> BespokeError:
-    """An error of the core as the SDK's error of the same name, with the core's four parts.
+    """Returns the SDK's error for an error of the core, with the same name and the same four parts.
 
     `references` is JSON with the parts that name verbs and settings, which Python and C call differently.
     """
@@ -248,7 +248,7 @@ _loading = threading.Lock()
 
 
 def load() -> Library:
-    """The library of the core that was installed with this package. Raises MissingDependency where there is none.
+    """Returns the library of the core. Raises MissingDependency if there is none that runs here.
 
     A process keeps the copy that it loaded first, even if BESPOKE_CORE changes: two copies must not open one state.
     """

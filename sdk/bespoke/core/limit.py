@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The limit that the system enforces on the child, made by the parent and entered by the child before it becomes the core.
+"""The limit that the system enforces on the child. The parent creates it; the child enters it before it becomes the core.
 
-The core keeps its budget by asking before it takes memory; this limit shows that it does. It is the budget and a margin, for what
-the system counts and the footprint does not: page tables, the kernel's own memory, counting in lots, and, in a cgroup, the file
-pages that are being read. RLIMIT_DATA counts addresses and not pages, so a stack of 8 MiB for each thread comes on top.
+The core keeps its budget because it checks before it takes memory. This limit proves that it does. It is the budget and a margin
+for memory that the system counts and the footprint does not: page tables, the kernel's own memory, rounding of the counters, and
+in a cgroup, file pages that are being read. RLIMIT_DATA counts addresses and not pages, so each thread adds a stack of 8 MiB.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ChildLimit:
             self._group.remove()
 
     def request(self) -> dict[str, Any]:
-        """What launch.py is told."""
+        """Returns the request to launch.py."""
         group, limit = self._group, self._limit_bytes
         stacks = STACK_BYTES * (2 + (os.cpu_count() or 1))
         return {
@@ -48,14 +48,14 @@ class ChildLimit:
 
     @property
     def counts_files(self) -> bool:
-        """Whether pages of files count against the process that touches them first."""
+        """Whether file pages count against the process that touches them first."""
         return self._group is not None
 
     def killed(self) -> bool:
-        """Whether the system ended the child for going over."""
+        """Whether the system ended the child for exceeding the limit."""
         return self._group is not None and self._group.kills() > 0
 
 
 def limit_megabytes(size: int | None) -> float:
-    """The limit in MB as the core takes it: -1 is no limit, and 0 would be the bundle's budget."""
+    """Returns a limit in MB in the form that the core takes. -1 is no limit; 0 would be the bundle's budget."""
     return -1.0 if size is None else max(1, size) / 1e6

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device core in processes of its own: it computes with ExecuTorch, MLX or an app's engine, under the system's limit."""
+"""The device core in processes of its own. It computes with ExecuTorch, MLX or an app's engine, under the system's limit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BUILT_IN = "executorch"  # the engine that is compiled into the core; any other 
 
 
 class OwnProcess:
-    """An `Engine`: a process of the core for each request, and one for all conversations."""
+    """An `Engine` with a process of the core for each request, and a single process for all conversations."""
 
     def __init__(self, place: Place, memory_bytes: int | None, engine: str = BUILT_IN) -> None:
         """Starts no process yet.
@@ -61,7 +61,7 @@ class OwnProcess:
         return train_report(self._ask(_training(request, seconds), on_progress, stop))
 
     def training(self, request: Request, seconds: float | None) -> dict[str, Any]:
-        """The whole request of `train`, for a caller that starts the process and listens to it."""
+        """Returns the whole request of `train`, for a caller that starts the process and listens to it."""
         return self._whole(_training(request, seconds), self._memory_bytes)
 
     def evaluate(self, split: str, examples: Sequence[str] | None = None) -> Evaluation:
@@ -69,7 +69,7 @@ class OwnProcess:
         return evaluation(self._ask({"verb": "evaluate", "split": split, **given}))
 
     def verify(self) -> dict[str, Any]:
-        """{"golden": whether there are any, "files", "checks": [...], "seconds", "texts_skipped"}."""
+        """Returns {"golden": whether the bundle has golden vectors, "files", "checks": [...], "seconds", "texts_skipped"}."""
         return self._ask({"verb": "verify"})
 
     def open_conversation(self, generation: Generation) -> ChildConversation:
@@ -81,7 +81,7 @@ class OwnProcess:
         return self._answering.judge(what, prompt, answers)
 
     def set_limit(self, memory_bytes: int | None) -> None:
-        """A running call keeps within the limit that the system enforces on its process."""
+        """Sets the limit. A running call also stays below the limit that the system enforces on its process."""
         self._memory_bytes = memory_bytes
         self._tell({"do": "limit", "memory_mb": limit_megabytes(memory_bytes)})
 
@@ -95,7 +95,7 @@ class OwnProcess:
         self._answering.tell(change)
 
     def _started(self) -> Child:
-        """A process that answers, under the present limit."""
+        """Starts a process that answers, under the current limit."""
         limit = self._memory_bytes
         return Child(self._whole({"verb": "answer"}, limit), limit)
 
@@ -131,6 +131,6 @@ def _pace(share: float) -> dict[str, Any]:
 
 
 def _threads() -> int:
-    """As many as torch would be given by the same variable; 0: as many as there are processors."""
+    """Returns the number of threads that OMP_NUM_THREADS sets, as for torch. 0: one for each processor."""
     text = os.environ.get("OMP_NUM_THREADS", "")
     return int(text) if text.isdigit() else 0

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The core as a child process under a limit. It is started from one thread, spoken to in JSON lines, and every wait for it ends.
+"""The core as a child process under a limit. Messages are lines of JSON, and every wait for the child is bounded.
 
-The kernel kills the core with the thread that started it (PR_SET_PDEATHSIG in launch.py), so one thread, which lives as long as
-this process, starts all of them. A core that says nothing for SILENT_SECONDS is pinged: its listening thread answers even while it
-computes. Without an answer in another SILENT_SECONDS it is killed.
+The kernel kills the core with the thread that started it (PR_SET_PDEATHSIG in launch.py). So a single thread, which lives as long
+as this process, starts all children. A core that is silent for SILENT_SECONDS gets a ping, which its listening thread answers even
+while it computes. Without an answer within another SILENT_SECONDS it is killed.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from bespoke.system.descriptors import no_free_descriptor
 
 __all__ = ["MAX_LINE_BYTES", "POLL_SECONDS", "Child", "check_process"]
 
-POLL_SECONDS = 0.05  # how late a stop may be noticed
+POLL_SECONDS = 0.05  # longest delay until a stop is noticed
 SILENT_SECONDS = 60.0
-END_SECONDS = 60.0  # from the end of its output, or from its kill, to its end
+END_SECONDS = 60.0  # longest time from the end of its output, or from its kill, to its end
 MAX_LINE_BYTES = 64 << 20  # kMaxLineBytes in bindings/native/src/tool/lines.h
 _LAUNCH = str(Path(__file__).with_name("launch.py"))
 _MAX_ERROR_TEXT = 2000
@@ -46,23 +46,24 @@ _Process = subprocess.Popen[bytes]
 
 
 class Child:
-    """One process of the core with its request. A context manager; what still runs at its end is killed.
+    """A process of the core with its request. A context manager, which kills a process that still runs at its end.
 
-    That loses nothing: what was committed stays. Only the process that started it may end it: a fork of that one leaves it alone.
+    A kill loses nothing that was committed. Only the process that started the child may end it, and a fork leaves it alone.
     """
 
     def __init__(self, request: Mapping[str, Any], limit_bytes: int | None) -> None:
-        """Raises MissingDependency where there is no core, Unavailable where the system cannot start another process."""
+        """Starts the process. Raises MissingDependency without a core, and Unavailable if the system cannot start a process."""
         core = find().required()
         self.limit_bytes = limit_bytes
         line = _line(request)
+
         with ExitStack() as undo:
             try:
                 self._limit = undo.enter_context(ChildLimit(limit_bytes))
                 self.bytes_read_ahead = read_through(Path(request["bundle"])) if self._limit.counts_files else 0
-                self._said: IO[bytes] = undo.enter_context(tempfile.TemporaryFile())
+                self._stderr: IO[bytes] = undo.enter_context(tempfile.TemporaryFile())
                 command = [sys.executable, "-I", "-S", _LAUNCH, json.dumps(self._limit.request()), str(core)]
-                self.process = _start(command, self._said)
+                self.process = _start(command, self._stderr)
             except OSError as error:
                 raise no_free_descriptor(error) or Unavailable(
                     "The device core",
@@ -72,17 +73,18 @@ class Child:
                 ) from error
             undo.callback(_end_process, os.getpid(), self.process)
             self._end = weakref.finalize(self, _undo_in, os.getpid(), undo.pop_all())
+
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self._input, self._output = self.process.stdin.fileno(), self.process.stdout.fileno()
         os.set_blocking(self._input, False)
         self._owner = os.getpid()
         self._telling = threading.Lock()
-        self._lines: list[bytes] = []  # heard and not asked for yet, the last one first
+        self._lines: list[bytes] = []  # received and not asked for yet, the last one first
         self._rest = b""
         self._heard_at = time.monotonic()
         self._pinged = False
-        self._killed_for = ""  # why this process was ended from here
+        self._killed_for = ""  # why this class killed the process
         self._send(line)
 
     def __enter__(self) -> Self:
@@ -97,7 +99,7 @@ class Child:
     # ---- speaking --------------------------------------------------------------------------------------------------------
 
     def tell(self, message: Mapping[str, Any]) -> None:
-        """From any thread. Where the process has ended, its exit status says more than an error here would.
+        """Sends a message, from any thread. Does nothing if the process has ended, because its exit status says why.
 
         Raises DataError for a message of more than MAX_LINE_BYTES bytes, before any of it is sent.
         """
@@ -116,13 +118,13 @@ class Child:
             except BrokenPipeError:
                 return
             except BaseException:
-                self.process.kill()  # half a line was sent: nothing that follows would be understood
+                self.process.kill()  # after half a line it could not understand the next one
                 raise
 
     # ---- hearing ---------------------------------------------------------------------------------------------------------
 
     def hear(self, seconds: float) -> dict[str, Any] | None:
-        """The next event; None where none comes for so long. Raises EOFError at the end of its output."""
+        """Returns the next event, or None if none arrives in `seconds`. Raises EOFError at the end of its output."""
         check_process(self._owner, "the device core's process")
         while True:
             while self._lines:
@@ -139,13 +141,14 @@ class Child:
             self._lines = lines[::-1]
 
     def drain(self, seconds: float) -> None:
-        """Reads for so long, or until its end: a full pipe would keep it from ending."""
+        """Reads for `seconds`, or until the process ends. A full pipe would keep it from ending."""
         until = time.monotonic() + seconds
         while self.process.poll() is None and (left := until - time.monotonic()) > 0:
             if _is_ready(self._output, select.POLLIN, left) and not os.read(self._output, 1 << 16):
-                time.sleep(0.005)  # its output has ended: it is about to end
+                time.sleep(0.005)  # its output has ended, and it will end soon
 
     def _check_life(self) -> None:
+        """Pings a silent process, and kills it if it did not answer the last ping."""
         if time.monotonic() - self._heard_at < SILENT_SECONDS:
             return
         if self._pinged:
@@ -154,22 +157,25 @@ class Child:
         self.tell({"do": "ping"})
 
     def _kill(self, reason: str) -> None:
-        """The end of its output follows."""
+        """Kills the process. The end of its output follows."""
         self._killed_for = reason
         self.process.kill()
 
     # ---- its end ---------------------------------------------------------------------------------------------------------
 
-    def ended(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        """The report of a process whose output has ended, by the last event of each kind. Raises what it ended with."""
+    def ended(self, last: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the report of a process whose output has ended. `last` has the last event of each kind. Raises its error."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(END_SECONDS)
-        enforced_by = found.get("limit", {}).get("kind", "none")
-        if "error" in found:
-            raise error_of(found["error"])
+
+        enforced_by = last.get("limit", {}).get("kind", "none")
+        if "error" in last:
+            raise error_of(last["error"])
+
         status = self.process.poll()
-        if "report" in found and status == 0:
-            return {**found["report"]["report"], "enforced_by": enforced_by}
+        if "report" in last and status == 0:
+            return {**last["report"]["report"], "enforced_by": enforced_by}
+
         if status == -signal.SIGKILL and self._limit.killed():
             allowed = "none" if self.limit_bytes is None else f"{self.limit_bytes / 1e6:.1f} MB"
             raise BudgetExceeded(
@@ -187,9 +193,11 @@ class Child:
         )
 
     def _ending(self, status: int | None) -> str:
-        self._said.seek(0, os.SEEK_END)
-        self._said.seek(max(0, self._said.tell() - _MAX_ERROR_TEXT))
-        words = self._said.read().decode("utf-8", "replace").strip()
+        """How the process ended, with the end of its standard error."""
+        self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(0, self._stderr.tell() - _MAX_ERROR_TEXT))
+        words = self._stderr.read().decode("utf-8", "replace").strip()
+
         if status is None:
             how = "a process that has closed its output and does not end"
         elif self._killed_for:
@@ -229,14 +237,14 @@ def _line(message: Mapping[str, Any]) -> bytes:
 
 
 def _is_ready(descriptor: int, event: int, seconds: float) -> bool:
-    """Whether it can be read or written within so many seconds, or has ended. `select.select` takes no descriptor above 1023."""
+    """Whether a descriptor is readable or writable within `seconds`, or closed. `select.select` takes none above 1023."""
     waiting = select.poll()
     waiting.register(descriptor, event)
     return bool(waiting.poll(1000 * seconds))
 
 
 def _event(line: bytes) -> dict[str, Any] | None:
-    """None: a line of a library that writes to stdout, or the answer to a ping."""
+    """Returns the event of a line. None: the answer to a ping, or a line that a library wrote to stdout."""
     try:
         event = json.loads(line)
         return event if event["event"] != "alive" else None
@@ -266,7 +274,7 @@ def _end_process(owner: int, process: _Process) -> None:
 
 
 class _Starter:
-    """Does what it is given in a thread of its own. A daemon: it lasts longer than all other threads, and delays nobody's end."""
+    """Starts processes in a thread of its own. The thread is a daemon: it outlives all others and does not delay an exit."""
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -277,38 +285,37 @@ class _Starter:
             self._work.get()()
 
     def start(self, make: Callable[[], _Process]) -> _Process:
-        found: Future[_Process] = Future()
+        started: Future[_Process] = Future()
 
         def work() -> None:
             try:
-                found.set_result(make())
+                started.set_result(make())
             except BaseException as error:
-                found.set_exception(error)
+                started.set_exception(error)
 
         self._work.put(work)
         try:
-            return found.result()
-        except BaseException:  # an interrupt: what is started meanwhile has nobody
-            found.add_done_callback(_killed)
+            return started.result()
+        except BaseException:  # an interrupt: nobody will use the process that starts
+            started.add_done_callback(_kill_started)
             raise
 
 
-def _killed(found: Future[_Process]) -> None:
-    if found.exception() is None:
-        _end_process(os.getpid(), found.result())
+def _kill_started(started: Future[_Process]) -> None:
+    if started.exception() is None:
+        _end_process(os.getpid(), started.result())
 
 
-_starters: dict[int, _Starter] = {}  # by process: a fork has none of its parent's threads
+_starters: dict[int, _Starter] = {}  # by process id: a fork has no threads of its parent
 
 
-def _start(command: list[str], said: IO[bytes]) -> _Process:
+def _start(command: list[str], stderr: IO[bytes]) -> _Process:
     def make() -> _Process:
-        # A process group of its own: Ctrl-C in the terminal reaches the parent alone, which decides.
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, process_group=0)
+        # In a process group of its own, so that Ctrl-C in the terminal reaches only the parent.
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, process_group=0)
 
     own = os.getpid()
-    if (
-        own not in _starters
-    ):  # two threads at once leave one idle: cheaper than a lock, which a fork could inherit locked
+    if own not in _starters:
+        # Two threads at once may leave a starter idle. A lock would be worse: a fork could inherit it locked.
         _starters.setdefault(own, _Starter())
     return _starters[own].start(make)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The core's reports, which are JSON, as the records of the SDK."""
+"""Converts the core's JSON reports into records of the SDK."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from bespoke.rules.report import STAGES, Evaluation, JudgedStep, MemoryReport, T
 
 __all__ = ["evaluation", "fields_of_the_core", "train_report"]
 
-_FROM_THE_PARENT = ("enforced_by",)  # the parent enforces the limit, so the core cannot know this
+_FROM_THE_PARENT = ("enforced_by",)  # the parent sets the limit, so the core does not know what enforces it
 
 
 def fields_of_the_core(report: type) -> tuple[str, ...]:
-    """The fields of a report or record that the core fills: bindings/schema/*.inc and *.schema.json are written from them."""
+    """Returns the fields of a report or record that the core fills. bindings/schema/*.inc and *.schema.json list them."""
     return tuple(item.name for item in fields(report) if item.name not in _FROM_THE_PARENT)
 
 
 def train_report(answer: Mapping[str, Any]) -> TrainReport:
-    """The core's report as the SDK's; a number that is not finite is null in JSON."""
+    """Returns the core's report as a record. A number that is not finite is null in JSON."""
     values = _values(TrainReport, answer)
     stages = values["seconds_by_stage"]
     converted = {
@@ -38,14 +38,14 @@ def train_report(answer: Mapping[str, Any]) -> TrainReport:
 
 
 def evaluation(answer: Mapping[str, Any]) -> Evaluation:
-    """The core's evaluation as the SDK's."""
+    """Returns the core's evaluation as a record."""
     values = _values(Evaluation, answer)
     means = {"loss": _number(values["loss"]), "accuracy": _number(values["accuracy"])}
     return Evaluation(**{**values, **means, "perplexity": _number(values["perplexity"], "inf")})
 
 
 def _values(report: type, answer: Mapping[str, Any]) -> dict[str, Any]:
-    """The core's values, by the names of the report's fields."""
+    """Returns the core's values by the names of the report's fields."""
     return {name: answer[name] for name in fields_of_the_core(report)}
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch as an engine of the core, in the process that calls it: for a graphics card, and where the core has no ExecuTorch.
+"""torch as an engine of the core, in the process that calls it: for a GPU, and where the core has no ExecuTorch.
 
-It runs the exported programs that every bundle carries, so any bundle will do. On the processor, values lie in memory of the core.
-On another device they lie in tensors there, which the core reads and writes by copying, and a group of weights is copied there when
-the plan loads it and dropped when it frees it.
+It runs the exported programs that every bundle carries, so it runs any bundle. On the CPU, values are in memory of the core. On
+another device they are in tensors there, and the core copies them to read and write them. A group of weights is copied to the
+device when the plan loads it, and dropped when the plan frees it.
 """
 
 from __future__ import annotations
@@ -23,18 +23,24 @@ from bespoke.rules.report import ComputedBy
 
 __all__ = ["TorchEngine", "memory_may_lack", "view_of", "wanted_specs"]
 
-_DTYPES = (torch.float32, torch.float16, torch.uint8, torch.int64, torch.int32)  # by their numbers in bespoke.h
-_NO_MEMORY = "can't allocate memory"  # torch has no error of its own for it on the CPU
-_VIEWS_KEPT = 4000  # of memory of the process; what a plan uses comes back in every step
+_DTYPES = (torch.float32, torch.float16, torch.uint8, torch.int64, torch.int32)  # at their numbers in bespoke.h
+_NO_MEMORY = "can't allocate memory"  # torch has no error class for it on the CPU
+_VIEWS_KEPT = 4000  # views of the core's memory: every step of a plan uses the same ones
 _OWN_MEMORY = ("finish", "allocate", "release", "read", "write", "map_weights", "unmap_weights", "peak_bytes")
 
 Spec = tuple[tuple[int, ...], torch.dtype]
 
 
 class TorchEngine:
-    """For one model of the core: `table` goes into its options. `failure` is what the engine raised last.
+    """An engine for one model of the core. Its `table` goes into the model's options.
 
-    `own_memory` is for tests: memory that the processor does not see, on the processor, too. `runtime`: as reports name it.
+    Args:
+        device: torch's name of the device.
+        own_memory: For tests: whether values are in tensors of the engine, on the CPU too. None: only on another device.
+
+    Attributes:
+        failure: The last exception of the engine.
+        runtime: The engine's name in reports.
     """
 
     name = "torch"
@@ -62,13 +68,13 @@ class TorchEngine:
             own: list[Spec] = module.meta[f"{what}s"]
             if len(own) != len(wanted):
                 raise OtherSignature(f"{len(own)} {what}s")
-            for number, (spec, found) in enumerate(zip(wanted, own, strict=True)):
-                if spec != found:
-                    raise OtherSignature(f"{what} {number} of {_shown(found)}")
+            for number, (spec, own_spec) in enumerate(zip(wanted, own, strict=True)):
+                if spec != own_spec:
+                    raise OtherSignature(f"{what} {number} of {_shown(own_spec)}")
         return self._hold(module, operands, results)
 
     def _hold(self, program: Callable[..., Sequence[torch.Tensor]], operands: list[Spec], results: list[Spec]) -> int:
-        """The handle of a program that `run` calls with tensors."""
+        """Keeps a program that `run` calls with tensors. Returns its handle."""
         handle = next(self._handles)
         self._programs[handle] = program, operands, results
         return handle
@@ -77,13 +83,12 @@ class TorchEngine:
         module, takes, gives = self._programs[program]
         with memory_may_lack(), torch.no_grad():
             given = [self._tensor(place, spec).to(self._device) for place, spec in zip(operands, takes, strict=True)]
-            made = module(*given)
-            for number, (value, place, spec) in enumerate(zip(made, results, gives, strict=True)):
-                if (
-                    tuple(value.shape),
-                    value.dtype,
-                ) != spec:  # what a program says of its results is not yet what it computes
-                    raise OtherSignature(f"result {number} of {_shown((tuple(value.shape), value.dtype))}")
+            computed = module(*given)
+
+            for number, (value, place, spec) in enumerate(zip(computed, results, gives, strict=True)):
+                own_spec = (tuple(value.shape), value.dtype)
+                if own_spec != spec:  # `open` checks only what the program declares
+                    raise OtherSignature(f"result {number} of {_shown(own_spec)}")
                 self._tensor(place, spec).copy_(value)
 
     def close(self, program: int) -> None:
@@ -95,6 +100,7 @@ class TorchEngine:
             size = math.prod(shape) * dtype.itemsize
             region = self._memory[place.memory]
             return region[place.offset : place.offset + size].view(dtype).view(shape)
+
         view = self._views.get((place.data, spec))
         if view is None:
             if len(self._views) >= _VIEWS_KEPT:
@@ -102,7 +108,7 @@ class TorchEngine:
             view = self._views[place.data, spec] = view_of(place.data, shape, dtype)
         return view
 
-    # ---- memory that the processor does not see -----------------------------------------------------------------------------
+    # ---- memory that the CPU cannot address ---------------------------------------------------------------------------------
 
     def finish(self) -> None:
         if self._device.type == "cuda":
@@ -129,8 +135,10 @@ class TorchEngine:
         del self._memory[memory]
 
     def peak_bytes(self) -> int:
-        """What torch took of another device since it was last asked, in use or not: nobody else can have it. On the processor it
-        is the process's."""
+        """Returns the peak memory that torch reserved on a GPU since the last call, used or not. 0 on the CPU.
+
+        On the CPU, the peak of the process includes it.
+        """
         if self._device.type != "cuda":
             return 0
         peak = torch.cuda.max_memory_reserved(self._device)
@@ -145,7 +153,7 @@ class TorchEngine:
 
 @contextmanager
 def memory_may_lack() -> Iterator[None]:
-    """What torch says where there is no more memory, as the core's table says it."""
+    """Turns torch's errors for a lack of memory into NoMemory."""
     try:
         yield
     except RuntimeError as problem:
@@ -155,7 +163,7 @@ def memory_may_lack() -> Iterator[None]:
 
 
 def view_of(address: int | None, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """A tensor over memory of the core, which outlives it."""
+    """Returns a tensor over memory of the core. The memory outlives the tensor."""
     count = math.prod(shape)
     if not count:
         return torch.empty(shape, dtype=dtype)
@@ -164,7 +172,7 @@ def view_of(address: int | None, shape: tuple[int, ...], dtype: torch.dtype) -> 
 
 
 def wanted_specs(artifact: Artifact) -> tuple[list[Spec], list[Spec]]:
-    """What it must take, and what it must give."""
+    """Returns the specs that the operands and the results of an artifact must have."""
     operands = [_spec(tensor) for tensor in listed(artifact.operands, artifact.operand_count)]
     return operands, [_spec(tensor) for tensor in listed(artifact.results, artifact.result_count)]
 
