@@ -39,17 +39,17 @@ class Verb(NamedTuple):
 
 
 VERBS = (
-    Verb("make examples of an exported chat", None, "bespoke read", None, None),
+    Verb("turn an exported chat into examples", None, "bespoke read", None, None),
     Verb("build a bundle", "Personalizer.build, Personalizer.build_with_report", "bespoke build", None, None),
     Verb("say what a build and its training will take", "Personalizer.estimate", "bespoke build --dry-run", None, None),
     Verb("say what each budget buys", "Personalizer.dial", None, None, None),
-    Verb("say what a bundle is", "bespoke.read_bundle", "bespoke inspect", None, None),
+    Verb("describe a bundle", "bespoke.read_bundle", "bespoke inspect", None, None),
     Verb("check files, plans and golden vectors", None, "bespoke verify", "bespoke_verify", "PersonalModel.verify"),
     Verb("make a key pair to sign bundles with", "bespoke.generate_key", None, None, None),
     Verb("sign a bundle", "bespoke.sign_bundle", "bespoke build --signing-key", None, None),
-    Verb("make archives of a bundle, or a delta to an older one", "bespoke.pack", "bespoke pack", None, None),
+    Verb("write archives of a bundle, or a delta to an older one", "bespoke.pack", "bespoke pack", None, None),
     Verb(
-        "make a bundle of its archives, in the place of an older one",
+        "install a bundle from its archives, or update an older one",
         "bespoke.install",
         "bespoke install",
         "bespoke_install",
@@ -57,7 +57,7 @@ VERBS = (
     ),
     Verb("open a bundle and a user's state", "PersonalModel.open", "--state", "bespoke_open", "PersonalModel.open"),
     Verb(
-        "say what the open bundle is known by",
+        "say what proved the open bundle",
         "PersonalModel.authenticated",
         "bespoke inspect",
         "bespoke_authenticated",
@@ -80,7 +80,7 @@ VERBS = (
         "examples.forget",
     ),
     Verb(
-        "train, or go on with the unfinished run",
+        "train, or continue the unfinished run",
         "PersonalModel.train",
         "bespoke train",
         "bespoke_train",
@@ -115,7 +115,7 @@ VERBS = (
         "PersonalModel.checkTraining",
     ),
     Verb(
-        "say what training takes, by which of its plans",
+        "say what training takes with each plan",
         "PersonalModel.planned_training",
         "bespoke inspect",
         "bespoke_planned_training",
@@ -137,7 +137,7 @@ VERBS = (
         "PersonalModel.evaluate",
     ),
     Verb(
-        "how right it is on labels, questions, function calls",
+        "scores on labels, questions, function calls",
         "PersonalModel.evaluate",
         "bespoke evaluate --task",
         None,
@@ -158,7 +158,7 @@ VERBS = (
         "bespoke_session_open",
         "PersonalModel.conversation",
     ),
-    Verb("go on with it", "conversation.feed", None, "bespoke_session_feed", "conversation.say"),
+    Verb("continue it", "conversation.feed", None, "bespoke_session_feed", "conversation.say"),
     Verb("take the answer, token by token", "conversation.__next__", None, "bespoke_session_next", "conversation.next"),
     Verb("end it", "conversation.close", None, "bespoke_session_close", "conversation.close"),
     Verb("say how likely given answers are", "PersonalModel.score", None, "bespoke_score", "PersonalModel.score"),
@@ -171,13 +171,13 @@ VERBS = (
         "PersonalModel.versions",
     ),
     Verb(
-        "go back to the adapter before",
+        "return to the adapter before",
         "PersonalModel.rollback",
         "bespoke rollback",
         "bespoke_rollback",
         "PersonalModel.rollback",
     ),
-    Verb("forget all that was learned", "PersonalModel.reset", "bespoke reset", "bespoke_reset", "PersonalModel.reset"),
+    Verb("delete all that was learned", "PersonalModel.reset", "bespoke reset", "bespoke_reset", "PersonalModel.reset"),
     Verb(
         "move a state to another base model",
         "PersonalModel.reset_for_new_base",
@@ -200,7 +200,7 @@ VERBS = (
         None,
     ),
     Verb(
-        "write the base model for llama.cpp, onto which a GGUF adapter goes",
+        "write the base model for llama.cpp, for use with a GGUF adapter",
         "bespoke.export_base",
         "bespoke export-base",
         None,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command `bespoke`: the verbs of Personalizer and PersonalModel on the command line.
 
-Start-up imports click and nothing heavy: each command imports what it needs when it runs. Plugins are looked at only to find a
-command that is not built in, or to list all commands.
+At its start it imports click and nothing heavy. Each command imports what it needs when it runs. Plugins are looked up only to find
+a command that is not built in, or to list all commands.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["cli", "main", "run"]
 
 
 class Commands(click.Group):
-    """The built-in commands in the order of a bundle's life, then those of plugins. A plugin cannot replace a built-in command."""
+    """The built-in commands in the order of a bundle's life, then those of plugins, which cannot replace a built-in one."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self.commands, *sorted(self._of_plugins().keys() - self.commands.keys())]
@@ -46,7 +46,9 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except BespokeError as error:
             command = self.get_command(ctx, ctx.invoked_subcommand or "")
-            options = option_names(build) | (option_names(command) if command else {})  # "build the bundle with ..."
+            options = option_names(build) | (
+                option_names(command) if command else {}
+            )  # an error may say to build the bundle again
             raise on_the_command_line(error, options, ctx.obj.file) from error
         except OSError as error:
             refusal = no_free_descriptor(error)
@@ -98,7 +100,7 @@ for _command in (
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs one command line and returns its exit code; errors of the SDK are printed, not raised."""
+    """Runs a command line and returns its exit code. Prints errors of the SDK and does not raise them."""
     output = Output()
     try:
         code = cli.main(list(arguments), prog_name="bespoke", standalone_mode=False, obj=output)

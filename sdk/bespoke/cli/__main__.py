@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m bespoke.cli` is `bespoke`."""
+"""`python -m bespoke.cli` runs the command `bespoke`."""
 
 from bespoke.cli import main
 

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 @click.option("--model", metavar="DIR|ID|FILE", help="Hugging Face folder, hub id or GGUF file.")
 @click.option("--tokenizer", metavar="DIR|ID", help="Folder or hub id of tokenizer and chat template [the model's].")
 @click.option(
-    "--optimizers", multiple=True, metavar="NAME", help="Ways of training, the default first, or none; may be repeated."
+    "--optimizers", multiple=True, metavar="NAME", help="Methods, the default first, or none; may be repeated."
 )
-@click.option("--targets", multiple=True, metavar="NAME", help="Engines to compile for; may be repeated.")
+@click.option("--targets", multiple=True, metavar="NAME", help="Targets to compile for; may be repeated.")
 @click.option(
     "--option", "options", multiple=True, metavar="NAME.FIELD=VALUE", help="Option of one of them; may be repeated."
 )
@@ -41,22 +41,24 @@ if TYPE_CHECKING:
     "--context",
     type=int,
     metavar="TOKENS",
-    help="Longest conversation when it answers [1024, or what the model knows].",
+    help="Most tokens of a conversation [1024, or what the model can].",
 )
 @click.option(
     "--data", metavar="FILE|auto|none", help="JSONL, .json, CSV, .txt, ... for all users [auto: a set for the gate]."
 )
-@click.option("--data-format", type=ROW_FORMAT, help="Shape of its rows; by default the first row decides.")
+@click.option("--data-format", type=ROW_FORMAT, help="Shape of the rows of --data [the first row decides].")
 @field_option
 @encoding_option
 @click.option("--text/--no-text", default=None, help="With the model's tokenizer, or for token ids only [--text].")
-@click.option("--train-on", type=click.Choice(TRAIN_ON), help="Whose words are learned from [assistant].")
-@click.option("--licence", metavar="TEXT", help="Terms of the base model, where its folder does not say.")
-@click.option("--template-date", metavar="TEXT", help="Date to write where the chat template asks for today's.")
+@click.option("--train-on", type=click.Choice(TRAIN_ON), help="Whose messages are learned from [assistant].")
+@click.option("--licence", metavar="TEXT", help="Terms of the base model, if its folder does not name them.")
+@click.option("--template-date", metavar="TEXT", help="Date that the chat template prints, if it asks for today's.")
 @click.option("--signing-key", metavar="FILE", help="Private ed25519 key (PEM) to sign the bundle with.")
 @setting_flags(FLAGS)
-@click.option("--zip", "zips", type=PATH, metavar="DIR", help="Also write weights.zip and method.zip there.")
-@click.option("--dry-run", is_flag=True, help="Say what build would make, or why it would not; leave nothing behind.")
+@click.option("--zip", "zips", type=PATH, metavar="DIR", help="Also write weights.zip and method.zip to this folder.")
+@click.option(
+    "--dry-run", is_flag=True, help="Print the size and memory of the bundle, or why it cannot be built. Write nothing."
+)
 @format_option
 @click.pass_obj
 def build(
@@ -80,29 +82,33 @@ def build(
 
     output.file = config is not None
     given["fields"] = given_fields(fields) or None
-    made = personalizer(config, given, options)
+    builder = personalizer(config, given, options)
     if out is not None:
         check_place(out, BundleError, check_replaceable)
+
     if dry_run:
         with _notes() as notes:
-            estimate = made.estimate()
+            estimate = builder.estimate()
         if output.json:
             print_json({**asdict(estimate), "peak_bytes": estimate.peak_bytes, "notes": notes})
         else:
             click.echo("\n".join([str(estimate), *notes]))
         return
+
     if out is None:
         raise ConfigError(
             "OUT", got="none", expected="a folder to write the bundle to", next_step="Name it, or ask for --dry-run"
         )
     if zips is not None:
         usable_folder(zips, BundleError)
+
     with _notes() as notes, progress() as tell:
-        path, report = made.build_with_report(out, tell)
+        path, report = builder.build_with_report(out, tell)
     if zips is not None:
         from bespoke.bundle.archive import pack
 
         pack(path, zips)
+
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     if output.json:
         data, cost = None if report.data is None else report.data.model_dump(mode="json"), report.quantization
@@ -110,13 +116,14 @@ def build(
         losses = {"loss_before": cost.loss_before, "loss_after": cost.loss_after}
         print_json({"bundle": str(path), "bytes": size, "data": data, "weights": weights | losses, "notes": notes})
         return
+
     click.echo(f"{path}: {megabytes(size)}")
     click.echo(f"int4: {report.quantization}")
     for note in notes:
         click.echo(note)
-    if not made.request.methods:
+    if not builder.request.methods:
         click.echo("It answers and does not train: it was built without a method")
-    if not made.request.compiled_for:
+    if not builder.request.compiled_for:
         click.echo("It runs on torch only. A phone's device core needs --targets executorch")
     if report.data is not None:
         click.echo(_data_lines(report.data))
@@ -124,8 +131,8 @@ def build(
 
 @contextmanager
 def _notes() -> Iterator[list[str]]:
-    """What a build passes over, in the words of the command line; other warnings are shown as ever."""
-    found: list[str] = []
+    """Yields the list of a build's warnings in the words of the command line. Other warnings are shown as usual."""
+    notes: list[str] = []
     language = CommandLine(option_names(build))
     with warnings.catch_warnings():
         warnings.simplefilter("always", BuildWarning)
@@ -133,16 +140,16 @@ def _notes() -> Iterator[list[str]]:
 
         def take(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
             if issubclass(category, BuildWarning):
-                found.append(rendered(message.args[0] if isinstance(message, Warning) else message, language))
+                notes.append(rendered(message.args[0] if isinstance(message, Warning) else message, language))
             else:
                 show(message, category, *place, **more)
 
         warnings.showwarning = take
-        yield found
+        yield notes
 
 
 def _data_lines(report: DataReport) -> str:
-    """What became of the rows of the data file."""
+    """Returns lines that say how the rows of the data file were used."""
     lines = [
         f"{report.file}: {report.rows} rows of {report.format}, {report.examples_train} to train on, {report.examples_valid} held "
         f"out, {report.tokens} tokens ({report.trained_tokens} trained on)"

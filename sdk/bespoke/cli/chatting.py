@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bespoke.conversation import Conversation
     from bespoke.personal_model import PersonalModel
 
-KEPT = 4  # messages that a conversation goes on with when it was too long
+KEPT = 4  # messages that a conversation keeps when it gets too long
 Messages = list[dict[str, str]]
 
 
@@ -29,9 +29,9 @@ Messages = list[dict[str, str]]
 @sampling_options(max_tokens=512, temperature=0.7)
 @trust_options
 def chat(bundle: Path, state: Path, system: str | None, trust: Trust, **sampling: Any) -> None:
-    """A conversation with the adapter that answers. Each line is a message.
+    """Talk with the adapter that answers. Each line is a message.
 
-    /new begins another conversation; /quit, or the end of the input, ends. Ctrl-C stops an answer.
+    /new begins another conversation. /quit or the end of the input ends the chat. Ctrl-C stops an answer.
 
     \b
     bespoke chat chat.bundle --state alice
@@ -55,12 +55,12 @@ def chat(bundle: Path, state: Path, system: str | None, trust: Trust, **sampling
             elif line:
                 try:
                     chat.ask(line)
-                except (DataError, GenerationError) as error:  # of this message: the conversation goes on without it
+                except (DataError, GenerationError) as error:  # the conversation continues without this message
                     click.echo(f"({error})", err=True)
 
 
 class Chat:
-    """Questions and answers. Keeps the last messages when a conversation does not fit in the context any more."""
+    """A chat of any length. It keeps the last messages when a conversation no longer fits in the context."""
 
     def __init__(self, model: PersonalModel, start: Messages, sampling: dict[str, Any]) -> None:
         self._model, self._start, self._sampling = model, start, sampling
@@ -68,6 +68,7 @@ class Chat:
         self.begin()
 
     def begin(self, kept: Messages | None = None) -> None:
+        """Begins another conversation with the start messages and those that are kept."""
         if self._conversation is not None:
             self._conversation.close()
         self._conversation = self._model.conversation(**self._sampling)
@@ -75,29 +76,32 @@ class Chat:
         self._new = list(self._messages)  # what the conversation has not been fed yet
 
     def ask(self, question: str) -> None:
-        asked = {"role": "user", "content": question}
-        text = self._answer([*self._new, asked])
+        """Prints the answer to a question."""
+        message = {"role": "user", "content": question}
+        text = self._answer([*self._new, message])
         if text is None:
             click.echo("(The conversation became too long: it goes on with its last messages.)", err=True)
-            self.begin([message for message in self._messages if message["role"] != "system"][-KEPT:])
-            text = self._answer([*self._new, asked]) or ""
-        self._messages += [asked, {"role": "assistant", "content": text}]
+            self.begin([kept for kept in self._messages if kept["role"] != "system"][-KEPT:])
+            text = self._answer([*self._new, message]) or ""
+
+        self._messages += [message, {"role": "assistant", "content": text}]
         self._new = []
 
     def _answer(self, messages: Messages) -> str | None:
-        """None: there was no room for it."""
+        """Prints and returns the answer to messages. None: it did not fit in the context."""
         assert self._conversation is not None
-        said = ""
+        text = ""
         try:
             for piece in self._conversation.feed(messages):
-                said += piece.text
+                text += piece.text
                 click.echo(piece.text, nl=False)
-        except KeyboardInterrupt:  # what was said is a part of the conversation
+        except KeyboardInterrupt:  # the part of the answer that was printed stays in the conversation
             pass
-        if self._conversation.stopped_because == "context_full" and not said:
+
+        if self._conversation.stopped_because == "context_full" and not text:
             return None
         click.echo()
-        return said
+        return text
 
 
 def _next_line() -> str:
@@ -108,10 +112,10 @@ def _next_line() -> str:
 
 
 def _lines() -> Iterator[str]:
-    """Of the terminal, with a prompt, or of another input; until /quit."""
+    """Yields the lines that the user types, with a prompt on a terminal, until /quit or the end of the input."""
     terminal = sys.stdin.isatty()
     if terminal:
-        import readline  # noqa: F401  (lines can be edited, and had again)
+        import readline  # noqa: F401  (gives `input` editing and a history)
     while True:
         try:
             line = (input("> ") if terminal else _next_line()).strip()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`bespoke pack`, `bespoke install` and `bespoke export-base`: a bundle's way to a device, and its model's to llama.cpp."""
+"""`bespoke pack`, `bespoke install` and `bespoke export-base`: deliver a bundle to a device, and its model to llama.cpp."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from bespoke.errors import MissingDependency
 from bespoke.rules.report import megabytes
 
 
-@click.command(short_help="Make archives of a bundle, or a delta to an older one.")
+@click.command(short_help="Write archives of a bundle, or a delta to an older one.")
 @click.argument("bundle", type=PATH)
 @click.argument("out", type=PATH)
-@click.option("--since", type=PATH, metavar="OLD", help="An older bundle: write delta.zip, with what differs from it.")
-@click.option("--whole", is_flag=True, help="Write bundle.zip, with all of it: an app's asset.")
+@click.option(
+    "--since", type=PATH, metavar="OLD", help="An older bundle. Write delta.zip with the files that differ from it."
+)
+@click.option("--whole", is_flag=True, help="Write bundle.zip with the whole bundle, for the assets of an app.")
 @format_option
 @click.pass_obj
 def pack(output: Output, bundle: Path, out: Path, since: Path | None, whole: bool) -> None:
@@ -37,14 +39,14 @@ def pack(output: Output, bundle: Path, out: Path, since: Path | None, whole: boo
         click.echo(f"{path}: {megabytes(path.stat().st_size)}")
 
 
-@click.command(short_help="Make a bundle of its archives, in the place of an older one.")
+@click.command(short_help="Install a bundle from its archives, or update an older one.")
 @click.argument("archives", type=PATH, nargs=-1, required=True)
 @click.argument("folder", type=PATH)
 @trust_options
 @format_option
 @click.pass_obj
 def install(output: Output, archives: tuple[Path, ...], folder: Path, trust: Trust) -> None:
-    """Make the bundle FOLDER of its ARCHIVES. What they lack is taken from the bundle that is there.
+    """Install a bundle from its ARCHIVES into FOLDER. Files that they lack come from the bundle that is there.
 
     \b
     bespoke install zips/weights.zip zips/method.zip chat.bundle
@@ -66,7 +68,7 @@ def install(output: Output, archives: tuple[Path, ...], folder: Path, trust: Tru
 @format_option
 @click.pass_obj
 def export_base(output: Output, bundle: Path, out: Path, trust: Trust) -> None:
-    """Write base.gguf into the folder OUT: the int4 weights of BUNDLE, to which its adapters belong, as Q4_0.
+    """Write base.gguf into the folder OUT: the int4 weights of BUNDLE as Q4_0, for use with its adapters.
 
     \b
     bespoke export-base chat.bundle llama

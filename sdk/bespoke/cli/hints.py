@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors name verbs and settings as data (bespoke.remedies); here they become commands and options of the command that was run."""
+"""Turns the verbs and settings in an error (bespoke.remedies) into commands and options of the command that was run."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from bespoke.verbs import VERB_OF
 
 __all__ = ["CommandLine", "on_the_command_line", "option_names"]
 
-_TABLES = ("", "train", "training", "lora", "budget")  # whose settings are options
+_TABLES = ("", "train", "training", "lora", "budget")  # tables whose settings are options
 
 
 def option_names(command: click.Command) -> dict[str, str]:
-    """{"memory_mb": "--memory-mb"} of a command. Python's `format` is the shape of rows, not that of the command's output."""
+    """Returns the options of a command, {"memory_mb": "--memory-mb"}. `format` is the shape of rows, not of the output."""
     return {
         "format" if parameter.type is ROW_FORMAT else parameter.name: parameter.opts[0]
         for parameter in command.params
@@ -29,7 +29,7 @@ def option_names(command: click.Command) -> dict[str, str]:
 
 
 def on_the_command_line(error: BespokeError, options: Mapping[str, str], file: bool = False) -> BespokeError:
-    """The same error in the words of a command that has these options; settings of a `file` keep their names."""
+    """Returns the same error in the words of a command with these options. Settings of a `file` keep their names."""
     if file:
         options = {}
     if isinstance(error, ConfigError) and error.problems:
@@ -43,7 +43,7 @@ def on_the_command_line(error: BespokeError, options: Mapping[str, str], file: b
 
 
 class CommandLine:
-    """The words of a command that has these options: `{"memory_mb": "--memory-mb"}`."""
+    """The words of a command with these options: `{"memory_mb": "--memory-mb"}`."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = options
@@ -59,7 +59,7 @@ class CommandLine:
         return f"{VERB_OF[name].full_python} in Python" if command is None else command.partition(", ")[0]
 
     def setting(self, setting: SettingName) -> str:
-        """Its option, which has the table's name in front where another option has its own. Without one, Python's words."""
+        """Returns the option of a setting, or Python's words if it has none. Some options begin with the name of their table."""
         name, index = _split_index(setting.name)
         table, _, field = name.rpartition(".")
         option = self._options.get(f"{table}_{field}") or self._options.get(field) if table in _TABLES else None

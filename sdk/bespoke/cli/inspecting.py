@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`bespoke inspect`, `verify`, `plugins` and `doctor`: look, and change nothing."""
+"""`bespoke inspect`, `verify`, `plugins` and `doctor`, which change nothing."""
 
 from __future__ import annotations
 
@@ -36,14 +36,12 @@ if TYPE_CHECKING:
 _AUTHENTICATED = {"pin": "by the pinned sha256", "signature": "by the given key", "none": "not"}
 
 
-@click.command(short_help="Say what a bundle is, and draw its memory.")
+@click.command(short_help="Describe a bundle and draw its memory.")
 @click.argument("bundle", type=PATH)
 @click.option("--plot", type=PATH, metavar="FILE", help="Draw a plan's memory (.svg or .png).")
 @click.option("--method", help="Method whose plan is drawn, or generation [the first].")
 @click.option("--sequence-length", type=int, help="Length whose plan is drawn [the longest].")
-@click.option(
-    "--features", metavar="TARGET", help="Say how tensors cross to a target's artifacts, where as other ones."
-)
+@click.option("--features", metavar="TARGET", help="List the tensors that a target's artifacts take in another form.")
 @trust_options
 @format_option
 @click.pass_obj
@@ -56,7 +54,7 @@ def inspect(
     features: str | None,
     trust: Trust,
 ) -> None:
-    """Say what BUNDLE is: model, methods, plans with their memory, targets, files.
+    """Describe BUNDLE: model, methods, plans with their memory, targets, files.
 
     \b
     bespoke inspect chat.bundle --plot memory.svg
@@ -70,12 +68,12 @@ def inspect(
 
             plot_plan(_plan(opened, method, sequence_length), plot, manifest.budget.memory_bytes)
         if features is not None:
-            found = _features(opened, features)
+            rows = _features(opened, features)
             columns = ("graph", "feature", "tensor", "shape", "dtype", "view")
             if output.json:
-                print_json([dict(zip(columns, line, strict=True)) for line in found])
+                print_json([dict(zip(columns, line, strict=True)) for line in rows])
             else:
-                click.echo(table(columns, found))
+                click.echo(table(columns, rows))
         elif output.json:
             print_json(
                 {
@@ -130,7 +128,7 @@ def _lines(bundle: Bundle) -> str:
 
 
 def _artifacts(target: TargetRecord) -> str:
-    """How many, and how many of them need each delegate of the engine."""
+    """Returns a line with the number of artifacts and of those that need each delegate of the engine."""
     calls = Counter(delegate for artifact in target.artifacts for delegate in artifact.delegates)
     return f"artifacts   {target.name}: {len(target.artifacts)}" + "".join(
         f", {calls[name]} with {name}" for name in sorted(calls)
@@ -138,7 +136,7 @@ def _artifacts(target: TargetRecord) -> str:
 
 
 def _features(bundle: Bundle, name: str) -> list[tuple[str, ...]]:
-    """Graph, feature, tensor, shape, dtype and view of everything that the artifacts of a target take and give."""
+    """Returns graph, feature, tensor, shape, dtype and view of all operands and results of a target's artifacts."""
     records = {record.name: record for record in bundle.manifest.targets}
     if name not in records or not records[name].features:
         got = "a target without features: it takes the graph's own tensors, or the bundle is of before format 1.4"
@@ -148,7 +146,8 @@ def _features(bundle: Bundle, name: str) -> list[tuple[str, ...]]:
             expected=f"one of {', '.join(records)} whose artifacts take other tensors",
             next_step="Leave --features out, or build the bundle again",
         )
-    features = {(one.tensor_dtype, one.tensor_shape): one for one in records[name].features}
+
+    features = {(feature.tensor_dtype, feature.tensor_shape): feature for feature in records[name].features}
     graphs = {graph.key: graph for graph in bundle.manifest.graphs}
     lines: dict[tuple[str, ...], None] = {}
     for artifact in records[name].artifacts:
@@ -156,9 +155,9 @@ def _features(bundle: Bundle, name: str) -> list[tuple[str, ...]]:
         inputs = {spec.name: spec for spec in graph.inputs}
         for side, specs in (("x", [inputs[operand] for operand in artifact.operands]), ("y", graph.outputs)):
             for number, spec in enumerate(specs):
-                found = features.get((spec.dtype, spec.shape))
+                feature = features.get((spec.dtype, spec.shape))
                 shape, dtype, view = (
-                    (found.shape, found.dtype, found.view) if found else (spec.shape, spec.dtype, "same")
+                    (feature.shape, feature.dtype, feature.view) if feature else (spec.shape, spec.dtype, "same")
                 )
                 line = (f"{side}{number}", spec.name, " x ".join(map(str, shape)), dtype, view)
                 lines[f"{graph.name}-{graph.key[:8]}", *line] = None
@@ -166,7 +165,7 @@ def _features(bundle: Bundle, name: str) -> list[tuple[str, ...]]:
 
 
 def _plan(bundle: Bundle, method: str | None, length: int | None) -> Plan:
-    """The plan of a method (by default the first) at a length (by default the longest), for the largest budget."""
+    """Returns the plan of a method at a length for the largest budget. None: the first method, the longest length."""
     whole = [plan for plan in bundle.manifest.plans if plan.memory_bytes == bundle.manifest.budget.memory_bytes]
     methods = dict.fromkeys(plan.method for plan in whole)
     name = method or next(iter(methods))
@@ -177,6 +176,7 @@ def _plan(bundle: Bundle, method: str | None, length: int | None) -> Plan:
             expected=f"one of {', '.join(methods)}",
             next_step="Name one of them",
         )
+
     plans = {plan.record.sequence_length: plan.record for plan in whole if plan.method == name}
     wanted = max(plans) if length is None else length
     if wanted not in plans:
@@ -197,15 +197,15 @@ def _read(bundle: Bundle, record: PlanRecord) -> Plan:
 
 @click.command(short_help="Check a bundle's files, plans and golden vectors.")
 @click.argument("bundle", type=PATH)
-@click.option("--files-only", is_flag=True, help="Check hashes and plans only, and run nothing.")
-@engine_option("Which engine proves itself: torch, or a target that the core runs [each that bundle and machine have].")
+@click.option("--files-only", is_flag=True, help="Check only hashes and plans, and run nothing.")
+@engine_option("Engine to check: torch, or a target that the core runs [each that bundle and machine have].")
 @trust_options
 @format_option
 @click.pass_obj
 def verify(output: Output, bundle: Path, files_only: bool, engine: str | None, trust: Trust) -> None:
     """Check BUNDLE: every file's hash, every rule of every plan, and its golden vectors on this machine.
 
-    Golden vectors need torch, unless the device core runs the bundle: it proves itself alone where there is no torch.
+    Golden vectors need torch or the device core. Without torch, only the core is checked.
 
     \b
     bespoke verify chat.bundle --public-key app.pub
@@ -229,6 +229,7 @@ def verify(output: Output, bundle: Path, files_only: bool, engine: str | None, t
             report["golden"] = []
             for name in provers(engine, opened.manifest):
                 report["golden"] += _golden(opened, tell) if name == TORCH else _golden_of_core(opened, bundle, name)
+
     if output.json:
         print_json(report)
         return
@@ -248,7 +249,7 @@ def _percent(check: dict[str, Any]) -> str:
 
 
 def _golden(bundle: Bundle, tell: Tell) -> list[dict[str, Any]]:
-    """What held of the golden vectors on this machine, check by check. Raises GoldenMismatch at the first that does not."""
+    """Returns the checks of the golden vectors with torch. Raises GoldenMismatch at the first that fails."""
     numbers = count(1)
     try:
         from bespoke.golden.prover import verify_bundle
@@ -261,7 +262,7 @@ def _golden(bundle: Bundle, tell: Tell) -> list[dict[str, Any]]:
 
 
 def _golden_of_core(bundle: Bundle, path: Path, engine: str) -> list[dict[str, Any]]:
-    """The same checks by an engine of the core, in a process of its own. It leaves those that need a tokenizer to torch."""
+    """Returns the same checks with an engine of the core, in a process of its own. Only torch checks those of a tokenizer."""
     import tempfile
 
     from bespoke.core.handle import Place
@@ -276,28 +277,29 @@ def _golden_of_core(bundle: Bundle, path: Path, engine: str) -> list[dict[str, A
 @format_option
 @click.pass_obj
 def plugins(output: Output) -> None:
-    """List installed plugins: what each provides, and what keeps it from working."""
+    """List installed plugins: what each provides, or why it cannot be used."""
     from bespoke.plugins import installed
 
-    found = installed()
+    entries = installed()
     if output.json:
-        print_json({"plugins": [asdict(plugin) for plugin in found]})
+        print_json({"plugins": [asdict(plugin) for plugin in entries]})
         return
-    rows = [(p.name, f"{p.package} {p.version}", ", ".join(p.provides) or "nothing") for p in found]
+
+    rows = [(p.name, f"{p.package} {p.version}", ", ".join(p.provides) or "nothing") for p in entries]
     click.echo(table(("name", "package", "provides"), rows))
-    for plugin in found:
+    for plugin in entries:
         if plugin.problem is not None:
             click.echo(f"\n{plugin.problem}")
 
 
 @click.command(short_help="Say what is installed, what is missing and what that means.")
-@click.option("--state", type=PATH, metavar="DIR", help="Try SQLite here: where a state shall live.")
+@click.option("--state", type=PATH, metavar="DIR", help="Folder to try SQLite in, where you want to keep a state.")
 @format_option
 @click.pass_obj
 def doctor(output: Output, state: Path | None) -> None:
     """Say what is installed, what is missing and what that means.
 
-    Ends with 3 where something is missing that training on this machine cannot do without.
+    Ends with 3 if something is missing that training on this machine needs.
     """
     from bespoke.doctor import examine
 
@@ -313,5 +315,6 @@ def doctor(output: Output, state: Path | None) -> None:
                 click.echo(
                     f"\n{finding.name}: {finding.means}." + (f" {finding.next_step}." if finding.next_step else "")
                 )
+
     if any(finding.status == "missing" and finding.required for finding in findings):
         click.get_current_context().exit(MissingDependency.exit_code)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`bespoke examples`, `versions`, `rollback`, `reset` and `abandon`: what a state holds, and taking some of it back."""
+"""`bespoke examples`, `versions`, `rollback`, `reset` and `abandon`: list the contents of a state and undo some of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SHOWN_CHARACTERS = 60
 
 
 def _on_a_state(*arguments: str) -> Callable[[Command], Command]:
-    """BUNDLE, more arguments, and the options of a command that works on a state."""
+    """Adds BUNDLE, these arguments, and the options of a command that works on a state."""
 
     def add(command: Command) -> Command:
         command = click.pass_obj(format_option(trust_options(state_option(command))))  # type: ignore[assignment]
@@ -65,16 +65,20 @@ def list_examples(output: Output, bundle: Path, state: Path, trust: Trust) -> No
     bespoke examples list chat.bundle --state alice
     """
     with _opened(bundle, state, trust) as model:
-        found = model.examples.list()
+        stored = model.examples.list()
     if output.json:
-        print_json({"examples": [asdict(one) for one in found]})
+        print_json({"examples": [asdict(example) for example in stored]})
         return
-    rows = [(one.id, one.split, one.tokens, one.trained_tokens, one.added_at, _shortened(one.json)) for one in found]
+
+    rows = [
+        (example.id, example.split, example.tokens, example.trained_tokens, example.added_at, _shortened(example.json))
+        for example in stored
+    ]
     click.echo(table(("id", "split", "tokens", "trained", "added", "example"), rows))
 
 
 def _shortened(example: dict[str, Any]) -> str:
-    """An example on one line."""
+    """Returns an example on one line."""
     text = example["text"] if isinstance(example.get("text"), str) else json.dumps(example, ensure_ascii=False)
     line = " ".join(text.split())
     return line if len(line) <= _SHOWN_CHARACTERS else line[: _SHOWN_CHARACTERS - 3] + "..."
@@ -83,7 +87,7 @@ def _shortened(example: dict[str, Any]) -> str:
 @examples.command("forget", short_help="Delete an example and what was learned from it.")
 @_on_a_state("id")
 def forget_example(output: Output, bundle: Path, state: Path, id: str, trust: Trust) -> None:
-    """Delete the example ID at once, with every adapter that saw it; stops a run that uses it.
+    """Delete the example ID at once, with every adapter that was trained on it. A run that uses it stops.
 
     \b
     bespoke examples forget chat.bundle 42 --state alice
@@ -108,28 +112,30 @@ def forget_example(output: Output, bundle: Path, state: Path, id: str, trust: Tr
 @click.command(short_help="List the accepted adapters.")
 @_on_a_state()
 def versions(output: Output, bundle: Path, state: Path, trust: Trust) -> None:
-    """List the accepted adapters, oldest first; the last one answers.
+    """List the accepted adapters, oldest first. The last one answers.
 
     \b
     bespoke versions chat.bundle --state alice
     """
     with _opened(bundle, state, trust) as model:
-        found = model.versions()
+        accepted = model.versions()
     if output.json:
-        print_json({"versions": [asdict(version) for version in found]})
-    elif not found:
+        print_json({"versions": [asdict(version) for version in accepted]})
+    elif not accepted:
         click.echo("no adapter was accepted yet: the base model answers")
     else:
-        rows = [(one.id, _origin(one), one.step, _loss(one), one.accepted_at) for one in found]
+        rows = [
+            (version.id, _origin(version), version.step, _loss(version), version.accepted_at) for version in accepted
+        ]
         click.echo(table(("version", "from", "step", "loss", "accepted"), rows))
-        if found[-1].other_text:
+        if accepted[-1].other_text:
             click.echo(
                 "The newest was trained with another chat template or tokenizer: it does not answer before a run is judged"
             )
 
 
 def _loss(version: Version) -> str:
-    loss = version.metrics.get("validation_loss")  # none: imported, or accepted without an example of the user
+    loss = version.metrics.get("validation_loss")  # missing if it was imported, or accepted without an example
     return "none" if loss is None else f"{loss:.4f}"
 
 
@@ -137,10 +143,10 @@ def _origin(version: Version) -> str:
     return f"run {version.run_id}" if version.run_id is not None else f"import of {version.source}"
 
 
-@click.command(short_help="Back to the adapter before the one that answers.")
+@click.command(short_help="Return to the adapter before the one that answers.")
 @_on_a_state()
 def rollback(output: Output, bundle: Path, state: Path, trust: Trust) -> None:
-    """Drop the adapter that answers: the one accepted before it answers again, or the base model where there is none.
+    """Drop the adapter that answers. The one accepted before it answers again, or the base model if there is none.
 
     \b
     bespoke rollback chat.bundle --state alice
@@ -155,14 +161,14 @@ def rollback(output: Output, bundle: Path, state: Path, trust: Trust) -> None:
 
 
 def _answers(model: PersonalModel) -> str:
-    found = model.versions()
-    return f"version {found[-1].id}, of {_origin(found[-1])}, answers" if found else "the base model answers"
+    accepted = model.versions()
+    return f"version {accepted[-1].id}, of {_origin(accepted[-1])}, answers" if accepted else "the base model answers"
 
 
-@click.command(short_help="Forget everything that was learned; examples stay.")
+@click.command(short_help="Delete everything that was learned; examples stay.")
 @_on_a_state()
 def reset(output: Output, bundle: Path, state: Path, trust: Trust) -> None:
-    """Forget everything that was learned: all adapters and runs go, the examples stay.
+    """Delete everything that was learned, all adapters and runs. The examples stay.
 
     \b
     bespoke reset chat.bundle --state alice
@@ -179,7 +185,7 @@ def reset(output: Output, bundle: Path, state: Path, trust: Trust) -> None:
 @click.command(short_help="End the unfinished run.")
 @_on_a_state()
 def abandon(output: Output, bundle: Path, state: Path, trust: Trust) -> None:
-    """End the unfinished run, so that the next `bespoke train` starts a new one. An adapter of it that was accepted stays.
+    """End the unfinished run, so that the next `bespoke train` starts a new one. Its accepted adapters stay.
 
     \b
     bespoke abandon chat.bundle --state alice

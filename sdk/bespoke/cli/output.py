@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all commands share: results to stdout, everything else to stderr; options, JSON, tables, errors and progress bars."""
+"""Shared parts of all commands: options, JSON, tables, errors and progress bars. Only results go to stdout."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from bespoke import arguments
 from bespoke.errors import BespokeError, ConfigError, GenerationError, SignatureError, StateError, printable
 from bespoke.format.plain_file import read_plain
 
-_MAX_TYPED = 16 * 2**20  # characters of a prompt: what standard input gives may never end
-INTERRUPTED = 130  # what a shell reports for a command that Ctrl-C ended
+_MAX_TYPED = 16 * 2**20  # characters of a prompt, because standard input may never end
+INTERRUPTED = 130  # exit code that a shell reports for a command that Ctrl-C ended
 Tell = Callable[[str, int, int], None]
-"""Called with (what, done, total) as work goes on; total is 0 where it is not known."""
+"""Called with (what, done, total) as work proceeds. A total of 0 is not known."""
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -34,11 +34,11 @@ class Output:
 
     debug: bool = False
     json: bool = False
-    file: bool = False  # settings come from a file, so errors use its names
+    file: bool = False  # whether settings come from a file, whose names errors then use
 
 
 class _Path(click.Path):
-    """A path, for what may be there or not. An empty one, such as that of a variable that is not set, would be this folder."""
+    """A path that may exist or not. An empty one is refused: it may come from a variable that is not set, and names this folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
@@ -73,11 +73,11 @@ def format_option(command: Command) -> Command:
 
 
 Trust = Mapping[str, Any]
-"""What must hold of the manifest, as `open_bundle` and `PersonalModel.open` take it."""
+"""The arguments of `open_bundle` and `PersonalModel.open` that authenticate a bundle."""
 
 
 def trust_options(command: Command) -> Command:
-    """`trust`, made of options."""
+    """Adds the options that authenticate a bundle, and passes them as `trust`."""
 
     @wraps(command)
     def with_trust(
@@ -87,16 +87,17 @@ def trust_options(command: Command) -> Command:
         trust = {"pin_sha256": pin_sha256, "public_key": key, "require_authenticated": require_authenticated}
         return command(*arguments, trust=trust, **options)
 
-    made = click.option("--require-authenticated", is_flag=True, help="Refuse a bundle without one of these two.")(
-        with_trust
+    add_required = click.option(
+        "--require-authenticated", is_flag=True, help="Refuse a bundle without one of these two."
     )
-    made = click.option(
+    add_key = click.option(
         "--public-key",
         type=PATH,
         metavar="FILE",
         help="ed25519 key (PEM, or 32 bytes raw or in hexadecimal) that must have signed the bundle.",
-    )(made)
-    return cast(Command, click.option("--pin-sha256", metavar="HEX", help="sha256 that manifest.json must have.")(made))
+    )
+    add_pin = click.option("--pin-sha256", metavar="HEX", help="sha256 that manifest.json must have.")
+    return cast(Command, add_pin(add_key(add_required(with_trust))))
 
 
 def engine_option(
@@ -107,7 +108,7 @@ def engine_option(
 
 
 def need_state(bundle: Path, state: Path, trust: Trust) -> None:
-    """For commands that use a state and make none: the bundle is judged first, then whether there is a state."""
+    """Checks the bundle, then that the state exists, for commands that do not create one."""
     from bespoke.bundle.reader import open_bundle
 
     open_bundle(bundle, **trust).close()
@@ -131,7 +132,7 @@ def state_option(command: Command) -> Command:
 
 
 def read_key(path: Path | None) -> bytes | None:
-    """The bytes of a public key's file, hexadecimal turned into what it stands for; `raw_public_key` judges what they are worth."""
+    """Returns the bytes of a public key's file, with hexadecimal decoded. `raw_public_key` checks them."""
     if path is None:
         return None
     try:
@@ -147,7 +148,7 @@ def read_key(path: Path | None) -> bytes | None:
 
 
 def typed(read: Callable[[int], str]) -> str:
-    """What standard input gave, by its `read` or `readline`. GenerationError for what is no prompt."""
+    """Returns the text of standard input, from its `read` or `readline`. Raises GenerationError if it cannot be a prompt."""
     try:
         given = read(_MAX_TYPED + 1)
         if len(given) <= _MAX_TYPED:
@@ -155,6 +156,7 @@ def typed(read: Callable[[int], str]) -> str:
         got = f"more than {_MAX_TYPED} characters"
     except UnicodeDecodeError:
         got = "bytes that are not UTF-8"
+
     raise GenerationError(
         "standard input",
         got=got,
@@ -164,21 +166,21 @@ def typed(read: Callable[[int], str]) -> str:
 
 
 def pairs(option: str, values: Sequence[str]) -> dict[str, str]:
-    """{"a": "b"} from ("a=b",)."""
-    found = {}
+    """Returns {"a": "b"} for ("a=b",)."""
+    named = {}
     for value in values:
         name, equals, right = value.partition("=")
         if not equals or not name or not right:
             raise ConfigError(option, got=repr(value), expected="NAME=VALUE", next_step=f"Write {option} name=value")
-        found[name.strip()] = right
-    return found
+        named[name.strip()] = right
+    return named
 
 
 # ---- results and errors --------------------------------------------------------------------------------------------------
 
 
 def print_json(document: Any) -> None:
-    """One JSON object; a number that is not finite, which JSON has no word for, is null."""
+    """Prints a JSON document. A number that is not finite becomes null."""
     click.echo(json.dumps(_plain(document), indent=2, ensure_ascii=False))
 
 
@@ -193,8 +195,8 @@ def _plain(value: Any) -> Any:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Columns as wide as their widest cell; numbers to the right."""
-    cells = [[printable(str(cell)) for cell in row] for row in rows]  # ids, texts and names are the user's and others'
+    """Returns a table with columns as wide as their widest cell and numbers aligned right."""
+    cells = [[printable(str(cell)) for cell in row] for row in rows]  # cells may hold text from outside
     widths = [max(len(line[column]) for line in [list(head), *cells]) for column in range(len(head))]
     right = [bool(rows) and all(isinstance(row[column], (int, float)) for row in rows) for column in range(len(head))]
     return "\n".join(
@@ -204,12 +206,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def tell_error(output: Output, error: BespokeError | click.ClickException) -> None:
-    """The message on stderr; with --format json also `{"error": {...}}` on stdout, so that a script has all parts of it."""
+    """Prints the message on stderr. With --format json, also prints `{"error": {...}}` on stdout, with all parts for a script."""
     if isinstance(error, click.ClickException):
-        said = io.StringIO()
-        error.show(file=said)
-        lines = said.getvalue().expandtabs(4).rstrip("\n").split("\n")  # click lists choices behind tabs
-        click.echo("\n".join(map(printable, lines)), err=True)  # it repeats what was typed
+        message = io.StringIO()
+        error.show(file=message)
+        lines = message.getvalue().expandtabs(4).rstrip("\n").split("\n")  # click lists choices behind tabs
+        click.echo("\n".join(map(printable, lines)), err=True)  # a message repeats what was typed
     else:
         click.echo(f"bespoke: {error}", err=True)
     if output.json:
@@ -217,7 +219,7 @@ def tell_error(output: Output, error: BespokeError | click.ClickException) -> No
 
 
 def describe(error: BespokeError | click.ClickException) -> dict[str, Any]:
-    """The parts of an error as a dictionary."""
+    """Returns the parts of an error as a dictionary."""
     if isinstance(error, BespokeError):
         parts = [error.subject, error.got, error.expected, error.next_step]
     else:
@@ -234,7 +236,7 @@ def describe(error: BespokeError | click.ClickException) -> dict[str, Any]:
 
 
 def cut(examples: int, tokens: int, trained: int) -> str:
-    """The warning that examples were too long, so that nobody trains on less than was given without knowing it."""
+    """Returns the warning that examples were too long and how much was cut."""
     lost = f"{trained or 'none'} of them to be trained on"
     return (
         f"cut: {examples} examples are longer than the longest sequence; {tokens} tokens left out, {lost}. "
@@ -247,7 +249,7 @@ def cut(examples: int, tokens: int, trained: int) -> str:
 
 @contextmanager
 def progress() -> Iterator[Tell]:
-    """Progress bars on stderr, one for each `what` that is reported, where stderr is a terminal; else nothing."""
+    """Shows a progress bar for each reported `what`, if stderr is a terminal. Yields the function that reports."""
     if not sys.stderr.isatty():
         yield lambda what, done, total: None
         return
@@ -259,7 +261,7 @@ def progress() -> Iterator[Tell]:
         known: dict[str, TaskID] = {}
 
         def tell(what: str, done: int, total: int) -> None:
-            name = what.partition(":")[0]  # "training: loss 3.21" moves the bar "training" and changes its words
+            name = what.partition(":")[0]  # "training: loss 3.21" updates the bar "training"
             if name not in known:
                 known[name] = bars.add_task(what, total=None)
             bars.update(known[name], description=what, completed=done, total=total or None)

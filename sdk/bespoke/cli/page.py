@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/reference/command_line.md out of the commands: `python -m bespoke.cli.page > docs/reference/command_line.md`."""
+"""Writer of docs/reference/command_line.md: `python -m bespoke.cli.page > docs/reference/command_line.md`."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ __all__ = ["command_line_page", "error_classes"]
 
 _HEAD = """# Command line
 
-`bespoke`, or `python -m bespoke.cli`. This page is written by `python -m bespoke.cli.page` out of the commands themselves.
+Run `bespoke`, or `python -m bespoke.cli`. `python -m bespoke.cli.page` writes this page from the commands themselves.
 
-Results go to stdout; errors, progress bars (on a terminal only) and remarks go to stderr. With `--format json`, stdout holds
+Results go to stdout. Errors, remarks and progress bars go to stderr; bars show on a terminal only. With `--format json`, stdout has
 one JSON object and nothing else: the result, or `{"error": {"kind", "subject", "got", "expected", "next_step", "exit_code"}}`
-for an error, whose message then stands on stderr too. A number that is not finite is `null` there.
+for an error. Its message also goes to stderr. A number that is not finite is `null`.
 
 ## What can be done, and what it is called
 
 VERBS
 
-`examples` is that of a `PersonalModel`. C functions that free what others return are not listed.
+`examples` is the attribute of a `PersonalModel`. C functions that free the results of others are not listed.
 
 ## Settings from a file
 
-`bespoke build OUT --config bespoke.toml` reads a file of the shape of `Personalizer`'s arguments. A flag wins over the file;
-`--optimizers` and `--targets` choose names and keep the file's options of those that they name. Paths in the file are relative
-to its folder. `data` is a file, `auto` (the default: a small general set of the build's own, on which the gate looks and nothing is
-trained) or `none`; a file that is really called so is `./none`.
+`bespoke build OUT --config bespoke.toml` reads a file shaped like the arguments of `Personalizer`. A flag wins over the file.
+`--optimizers` and `--targets` choose names and keep the file's options for these names. Paths in the file are relative to its
+folder. `data` is a file, `auto` or `none`. `auto` is the default: a small general set that only the gate uses. Write `./none` for a
+file of that name.
 
 ```toml
 model = "models/stories260K"
@@ -50,7 +50,7 @@ update = "adamw"
 rank = 8
 
 [training]
-learning_rate = 2e-4   # left out, each method has its own: 2e-4, with SGD 1e-2, mezo 5e-5
+learning_rate = 2e-4   # by default each method has its own: 2e-4, with SGD 1e-2, mezo 5e-5
 sequence_lengths = [64, 128]
 
 [budget]
@@ -61,18 +61,18 @@ memory_mb = 200
 
 | code | when |
 |---|---|
-| 0 | done. A refused adapter and a training that was asked to stop are no errors: the report says so |
+| 0 | done. A refused adapter and a stop on request are no errors: the report names them |
 | 1 | a defect of bespoke: an unexpected exception, shown with its traceback |
 """
 
 
 def error_classes() -> list[type[BespokeError]]:
-    """Every class of bespoke.errors, in the order in which they stand there."""
+    """Returns every class of bespoke.errors, in the order of that module."""
     return [entry for entry in vars(errors).values() if inspect.isclass(entry) and issubclass(entry, BespokeError)]
 
 
 def command_line_page() -> str:
-    """Markdown: how commands answer and end, then the help of each."""
+    """Returns the page as Markdown: how commands print and end, then the help of each."""
     lines = [_HEAD.rstrip("\n").replace("VERBS", _verbs_table())]
     by_code: dict[int, list[type[BespokeError]]] = {}
     for kind in error_classes():
@@ -87,7 +87,7 @@ def command_line_page() -> str:
 
 
 def _helps() -> Iterator[tuple[str, str]]:
-    """(title, help) of `bespoke` and of each of its own commands."""
+    """Yields title and help of `bespoke` and of each built-in command."""
     own = _WithoutPlugins("bespoke", commands=cli.commands, params=cli.params, help=cli.help)
     parent = click.Context(own, info_name="bespoke", terminal_width=100, **cli.context_settings)
     yield "bespoke", own.get_help(parent)
@@ -103,7 +103,7 @@ def _help(command: click.Command, name: str, parent: click.Context) -> Iterator[
 
 
 class _WithoutPlugins(Commands):
-    """What is installed here is no part of the page."""
+    """The commands without plugins, because the page must not depend on what is installed."""
 
     def _of_plugins(self) -> dict[str, click.Command]:
         return {}
@@ -114,7 +114,7 @@ def _first_sentence(kind: type[BespokeError]) -> str:
 
 
 def _verbs_table() -> str:
-    """The table of verbs, as Markdown."""
+    """Returns the table of verbs as Markdown."""
     rows = [
         ("to", "Python", "command line", "C", "Kotlin"),
         ("---",) * 5,

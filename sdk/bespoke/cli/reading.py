@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`bespoke read`: examples out of what another app exported."""
+"""`bespoke read`: examples from the exports of other apps."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 KINDS = ("whatsapp", "telegram", "chatgpt", "claude", "sharegpt", "alpaca")
 
 
-@click.command(short_help="Make examples of an exported chat.")
+@click.command(short_help="Turn an exported chat into examples.")
 @click.argument("file", type=PATH)
 @click.option(
-    "--as", "kind", required=True, type=click.Choice(KINDS), help="What wrote the file, or how its rows are laid out."
+    "--as", "kind", required=True, type=click.Choice(KINDS), help="App that wrote the file, or shape of its rows."
 )
 @click.option(
-    "--me", metavar="NAME", help="whatsapp, telegram: whose words are the assistant's; without it the names are listed."
+    "--me", metavar="NAME", help="whatsapp, telegram: name of the person to imitate. Without it, the names are listed."
 )
 @encoding_option
-@click.option("--out", type=PATH, metavar="FILE", help="Write the examples there [standard output].")
+@click.option("--out", type=PATH, metavar="FILE", help="File to write the examples to [standard output].")
 def read(file: Path, kind: str, me: str | None, encoding: str | None, out: Path | None) -> None:
-    """Make examples of FILE, one JSON object a line: what `train --examples` and `build --data` take.
+    """Turn FILE into examples for `train --examples` and `build --data`, one JSON object a line.
 
-    In WhatsApp and Telegram the words of --me are the assistant's, so that they are learned, and everybody else's are the
-    user's. Notices, deleted messages and files are left out. Neighbouring messages of one side are one turn; a pause of more
-    than four hours ends a conversation, unless --me answers after it. Standard error says what was left out.
+    In WhatsApp and Telegram, messages of --me become the assistant's, which are learned. All other messages become the user's.
+    Notices, deleted messages and files are left out. Adjacent messages of the same role are joined into a turn. A pause of more
+    than four hours ends a conversation, unless --me answers after it. Standard error lists what was left out.
 
     \b
     bespoke read _chat.txt --as whatsapp --me Jonas --out examples.jsonl
@@ -51,13 +51,13 @@ def read(file: Path, kind: str, me: str | None, encoding: str | None, out: Path 
             raise ConfigError(
                 f"--out {out}", got="the file that is read", expected="another file", next_step="Name another file"
             )
+
     from bespoke.data.files import ReadReport
 
     report = ReadReport()
     lines = [json.dumps(example, ensure_ascii=False) for example in _examples(file, kind, me, encoding, report)]
-    data = "".join(f"{line}\n" for line in lines).encode(
-        "utf-8", "replace"
-    )  # half of a surrogate pair is a character of no text
+    text = "".join(f"{line}\n" for line in lines)
+    data = text.encode("utf-8", "replace")  # replaces halves of surrogate pairs
     if out is None:
         click.echo(data.decode(), nl=False)
     else:
@@ -72,11 +72,11 @@ def _examples(
     from bespoke.data.reading.exports.kinds import EXPORTS, read_export
 
     if kind in EXPORTS:
-        found = read_export(file, kind, me, report.left_out, encoding)
+        numbered = read_export(file, kind, me, report.left_out, encoding)
     elif me is not None:
         raise ConfigError(
             setting("me"), got=repr(me), expected=f"no name: rows of {kind} say who speaks", next_step="Leave it out"
         )
     else:
-        found = read_examples(file, kind, None, report, encoding)  # type: ignore[arg-type]
-    yield from (example for _, example in found)
+        numbered = read_examples(file, kind, None, report, encoding)  # type: ignore[arg-type]
+    yield from (example for _, example in numbered)

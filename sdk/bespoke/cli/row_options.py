@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options for the rows of a file, which several commands have, and what these commands say of rows that were not used."""
+"""Options for the rows of a file, and the lines that report unused rows, for several commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
 
 
 class _RowFormat(click.Choice):
-    """An export of a chat between people has no rows until it is said who of them is "me"."""
+    """The shapes of rows. Exports of chats between people are refused: they have no rows until `bespoke read` knows the user."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value in NEED_A_NAME:
@@ -43,7 +43,7 @@ def field_option(command: Command) -> Command:
         "fields",
         multiple=True,
         metavar="NAME=COLUMN",
-        help="Column that holds prompt, completion, ..., or several as 'prompt={question}\\n{input}'; may be repeated.",
+        help="Column that holds prompt, completion, ..., or several joined as 'prompt={question}\\n{input}'; may be repeated.",
     )(command)
 
 
@@ -54,15 +54,15 @@ def encoding_option(command: Command) -> Command:
 
 
 def given_fields(values: Sequence[str]) -> dict[str, str]:
-    """`--field` as a dictionary. In what joins columns, \\n is a line end and \\t a tab, which a shell has no easy way to type."""
+    """Returns `--field` as a dictionary. In a join of columns, \\n is a line end and \\t a tab: a shell hardly types them."""
     return {
-        name: re.sub(r"\\([nt\\])", lambda found: _ESCAPES[found[1]], column) if "{" in column else column
+        name: re.sub(r"\\([nt\\])", lambda escape: _ESCAPES[escape[1]], column) if "{" in column else column
         for name, column in pairs("--field", values).items()
     }
 
 
 class Unused(Protocol):
-    """What a ReadReport and a DataReport say of what was not used."""
+    """The part of a ReadReport and a DataReport that counts what was not used."""
 
     @property
     def dropped(self) -> Mapping[str, int]: ...
@@ -74,16 +74,16 @@ class Unused(Protocol):
     def unknown_keys(self) -> Mapping[str, int]: ...
 
 
-def unused_lines(file: str | Path, found: Unused) -> list[str]:
-    """A line for each thing in a file that is not used."""
-    lines = [f"  dropped: {count} rows, {reason}" for reason, count in sorted(found.dropped.items())]
-    lines += [f"  repeated: {found.repeated_rows} rows are the same as an earlier one"] if found.repeated_rows else []
-    lines += [f"  left out: {count} {what}" for what, count in sorted(found.left_out.items()) if count]
-    return lines + unknown_lines(file, found.unknown_keys)
+def unused_lines(file: str | Path, unused: Unused) -> list[str]:
+    """Returns a line for each kind of content of a file that was not used."""
+    lines = [f"  dropped: {count} rows, {reason}" for reason, count in sorted(unused.dropped.items())]
+    lines += [f"  repeated: {unused.repeated_rows} rows are the same as an earlier one"] if unused.repeated_rows else []
+    lines += [f"  left out: {count} {what}" for what, count in sorted(unused.left_out.items()) if count]
+    return lines + unknown_lines(file, unused.unknown_keys)
 
 
 def unknown_lines(file: str | Path, keys: Mapping[str, int]) -> list[str]:
-    """Keys, or columns, that are not used."""
+    """Returns a line for each unused key or column."""
     word = "column" if Path(file).suffix.lower() in (".csv", ".tsv") else "key"
     lines = [f"  unknown {word} {shown(key)} in {count} rows" for key, count in sorted(keys.items())[:_MOST_KEYS]]
     more = len(keys) - len(lines)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a TOML file and flags to the arguments of Personalizer. The file has their shape; a flag wins over the file.
+"""Turns a TOML file and flags into the arguments of Personalizer. A flag wins over the file.
 
-The flags are written out here, because pydantic's models would cost the start of every command; a test holds them against
-those models.
+The flags are written out here, because importing pydantic would slow the start of every command. A test compares them with the
+models of pydantic.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ ARGUMENTS = (
     "signing_key",
     *TABLES,
 )
-DATA_WORDS = ("auto", "none")  # of `data`, where they are not the name of a file: ./none is one
+DATA_WORDS = ("auto", "none")  # values of `data` that are not the name of a file
 NO_OPTIMIZER = "none"  # a bundle that answers and does not train
 
 
 @dataclass(frozen=True)
 class Flag:
-    """A field of Lora, Training or Budget as a flag. `compiled`: decided when the bundle is built, so `train` has no such flag."""
+    """A field of Lora, Training or Budget as a flag. `compiled`: the build fixes it, so `train` does not have the flag."""
 
     table: str
     field: str
@@ -61,7 +61,7 @@ class Flag:
 
     @property
     def parameter(self) -> str:
-        """Its name among the parameters of the command, whose `targets` are engines."""
+        """The parameter of the command. `targets` of Lora gets a prefix, because the command has `targets` of its own."""
         return f"{self.table}_{self.field}" if self.field == "targets" else self.field
 
     @property
@@ -97,28 +97,28 @@ def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[st
 
 _PARSED: dict[str, Callable[..., Any]] = {"sequence_lengths": _lengths, "lora_targets": _names}
 
-_BUDGET = "Memory of the process that trains, MB of 10**6 bytes; on torch, what training adds to it"
+_BUDGET = "Memory limit of the process that trains, MB of 10**6 bytes; with torch, of what training adds"
 
 FLAGS = (
     Flag("lora", "rank", int, "Width of the adapter [8].", True),
-    Flag("lora", "alpha", float, "The adapter is scaled by alpha / rank [16].", True),
+    Flag("lora", "alpha", float, "Scale of the adapter, multiplied by alpha / rank [16].", True),
     Flag(
         "lora",
         "targets",
         str,
-        "Linears of a block that have an adapter [q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj].",
+        "Linear layers that get an adapter [q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj].",
         True,
     ),
     Flag(
         "lora",
         "train",
         click.Choice(["both", "B"]),
-        "Factors of the adapter that are trained; B alone is LoRA-FA [both].",
+        "Matrices of the adapter that are trained; B alone is LoRA-FA [both].",
         True,
     ),
-    Flag("training", "learning_rate", float, "Learning rate, at its peak [2e-4]."),
-    Flag("training", "steps", int, "Steps of a run, over which its schedule spans [300]."),
-    Flag("training", "sequence_lengths", str, "Lengths to make plans for, as 64,128,256 [64,128,256].", True),
+    Flag("training", "learning_rate", float, "Peak learning rate [2e-4]."),
+    Flag("training", "steps", int, "Steps of a run and of its schedule [300]."),
+    Flag("training", "sequence_lengths", str, "Lengths in tokens to plan for [64,128,256].", True),
     Flag("training", "batch_size", int, "Rows of a micro-batch [1].", True),
     Flag("training", "accumulation", int, "Micro-batches of a step [1]."),
     Flag("training", "clip_norm", float, "Largest norm of all gradients together [none].", True),
@@ -131,13 +131,13 @@ FLAGS = (
     Flag("training", "warmup_steps", int, "Steps in which the learning rate rises [0]."),
     Flag("training", "seed", int, "Seed of batches, noise and the initial adapter [0]."),
     Flag("training", "general_share", float, "Share of batches from the bundle's own data [0.2]."),
-    Flag("training", "general_tolerance", float, "How much worse, as a share, the loss on that data may get [0.05]."),
-    Flag("training", "useful_gain", float, "Least share by which the loss on the user's examples must fall [0.002]."),
-    Flag("training", "commit_seconds", float, "Time between commits [30]."),
-    Flag("training", "write_mb_per_second", float, "Most that commits may write [2]."),
-    Flag("training", "write_mb_per_run", float, "Most that a run may write to its state [300]."),
-    Flag("training", "packing", bool, "Pack rows of the bundle's own texts [no].", True),
-    Flag("budget", "memory_mb", _Budgets(), f"{_BUDGET}; as 200,120,80 also plans for smaller ones [no limit]."),
+    Flag("training", "general_tolerance", float, "Largest relative rise allowed for the loss on general data [0.05]."),
+    Flag("training", "useful_gain", float, "Least relative fall of the loss on the user's examples [0.002]."),
+    Flag("training", "commit_seconds", float, "Seconds between two commits [30]."),
+    Flag("training", "write_mb_per_second", float, "Most MB a second that commits may write [2]."),
+    Flag("training", "write_mb_per_run", float, "Most MB that a run may write to its state [300]."),
+    Flag("training", "packing", bool, "Pack the bundle's own text rows into full sequences [no].", True),
+    Flag("budget", "memory_mb", _Budgets(), f"{_BUDGET}. 200,120,80: also plans for smaller budgets [no limit]."),
 )
 
 TRAIN_FLAGS = (
@@ -145,7 +145,7 @@ TRAIN_FLAGS = (
         "training",
         "steps",
         int,
-        "At most so many steps; a run that starts here spans them [the run's, or the bundle's].",
+        "Most steps of this call, and length of a new run [the run's, or the bundle's].",
     ),
     Flag("budget", "memory_mb", float, f"{_BUDGET} [the bundle's budget]."),
     *(
@@ -157,7 +157,7 @@ TRAIN_FLAGS = (
 
 
 def setting_flags(flags: Sequence[Flag]) -> Callable[[Command], Command]:
-    """A click option for each; None where it was not given, so that a file's value stands."""
+    """Adds a click option for each flag. It is None if it was not given, so the value of a file stays."""
 
     def add(command: Command) -> Command:
         for flag in reversed(flags):
@@ -172,15 +172,19 @@ def setting_flags(flags: Sequence[Flag]) -> Callable[[Command], Command]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The file as Personalizer's arguments; paths in it are relative to its own folder."""
+    """Reads a file as Personalizer's arguments. Paths in it are relative to its folder."""
     try:
         document = tomllib.loads(read_plain(path, 2**20).decode())
     except OSError as error:
         raise ConfigError(
             str(path), got=error.strerror or "an error", expected="a readable TOML file", next_step="Check --config"
         ) from None
-    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, arrays of thousands of levels
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # such as a number of thousands of digits, or arrays of thousands of levels
         raise ConfigError(str(path), got=f"no TOML: {error}", expected="TOML", next_step="Correct the file") from None
+
     problems = []
     for name in document.keys() - set(ARGUMENTS):
         near = difflib.get_close_matches(name, ARGUMENTS, 1)
@@ -211,6 +215,7 @@ def read_toml(path: Path) -> dict[str, Any]:
             )
     if problems:
         raise ConfigError.from_problems(sorted(problems, key=lambda problem: problem.subject))
+
     for name in ("data", "signing_key"):
         if name in document and not (name == "data" and document[name] in DATA_WORDS):
             document[name] = str(path.parent / document[name])
@@ -220,15 +225,16 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def personalizer(config: Path | None, given: Mapping[str, Any], options: Sequence[str]) -> Personalizer:
-    """The Personalizer of a TOML file, of flags that are not None, and of `--option NAME.FIELD=VALUE`.
+    """Returns the Personalizer for a TOML file, for flags that are not None, and for `--option NAME.FIELD=VALUE`.
 
-    Raises ConfigError with every problem that can be seen at once.
+    Raises a ConfigError that lists all problems that it can detect together.
     """
     arguments = read_toml(config) if config is not None else {}
     flags = {name: value for name, value in given.items() if value is not None and value != ()}
     for flag in FLAGS:
         if flag.parameter in flags:
             arguments[flag.table] = {**arguments.get(flag.table, {}), flag.field: flags.pop(flag.parameter)}
+
     for kind in ("optimizers", "targets"):
         if kind not in arguments and kind not in flags:
             continue
@@ -237,13 +243,14 @@ def personalizer(config: Path | None, given: Mapping[str, Any], options: Sequenc
             chosen = [name for value in flags.pop(kind) for name in value.split(",") if name]
             named = {name: named.get(name, {}) for name in chosen}
         arguments[kind] = {} if kind == "optimizers" and list(named) == [NO_OPTIMIZER] else named
+
     arguments.update(flags)
     _apply_options(arguments, options)
     return _checked(arguments)
 
 
 def _named(value: Any) -> dict[str, Any]:
-    """name -> options, out of "mesp", ["mesp", "mezo"] or a table."""
+    """Returns name -> options for "mesp", ["mesp", "mezo"] or a table."""
     if value is None:
         return {}
     if isinstance(value, str):
@@ -280,6 +287,7 @@ def _apply_options(arguments: dict[str, Any], options: Sequence[str]) -> None:
 
 
 def _checked(arguments: dict[str, Any]) -> Personalizer:
+    """Returns the Personalizer for these arguments. Raises a ConfigError that lists all problems."""
     from bespoke.config import Budget, Lora, Training, settings_from
     from bespoke.personalizer import Personalizer
 
@@ -300,6 +308,7 @@ def _checked(arguments: dict[str, Any]) -> Personalizer:
             except ConfigError as error:
                 problems.append(error)
                 del arguments[name]
+
     if arguments.get("data") == "none":
         arguments["data"] = None
     key = arguments.pop("signing_key", None)
@@ -317,10 +326,11 @@ def _checked(arguments: dict[str, Any]) -> Personalizer:
                     next_step="Check the path",
                 )
             )
+
     try:
-        made = Personalizer(**{"model": "", **arguments})
+        result = Personalizer(**{"model": "", **arguments})
     except ConfigError as error:
         problems.append(error)
     if problems:
         raise ConfigError.from_problems(problems)
-    return made
+    return result

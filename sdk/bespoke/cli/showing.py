@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`bespoke ui`: the page in the browser."""
+"""`bespoke ui`: a page in the browser."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from bespoke.cli.output import PATH, Trust, engine_option, state_option, trust_o
 from bespoke.errors import MissingDependency
 
 
-@click.command(short_help="Show it on a page in the browser.")
+@click.command(short_help="Open the user's model on a page in the browser.")
 @click.argument("bundle", type=PATH)
 @state_option
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="Port of the page, on this machine only [any free one]."
 )
-@click.option("--memory-mb", type=float, help="What training may take [the bundle's budget].")
+@click.option("--memory-mb", type=float, help="Memory limit of training, MB of 10**6 bytes [the bundle's budget].")
 @engine_option()
 @trust_options
 def ui(bundle: Path, state: Path, port: int, memory_mb: float | None, engine: str | None, trust: Trust) -> None:
-    """A page for the user's model: add and forget notes, watch it train, compare answers before and after, go back a version.
+    """Serve a page for the user's model: add and forget notes, watch training, compare answers before and after, roll back.
 
-    It listens on this machine only, and the link that is printed lets in who has it. Ctrl-C or SIGTERM ends it; a
-    training is committed first.
+    It listens on this machine only. Everybody who has the printed link can use it. Ctrl-C or SIGTERM commits a
+    running training and ends the page.
 
     \b
     bespoke ui chat.bundle --state alice
@@ -47,11 +47,10 @@ def ui(bundle: Path, state: Path, port: int, memory_mb: float | None, engine: st
     ):
         desk = Desk(model, state)
         try:
-            host, found = here.getsockname()
-            signal.signal(
-                signal.SIGTERM, signal.default_int_handler
-            )  # as Ctrl-C: the server raises it again when it has ended
-            click.echo(f"http://{host}:{found}/#token={token}")
+            host, own_port = here.getsockname()
+            # SIGTERM acts like Ctrl-C: the server raises it again when it has ended.
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            click.echo(f"http://{host}:{own_port}/#token={token}")
             serve(desk, here, token)
         finally:
             desk.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`bespoke train` and `bespoke evaluate`: the user's examples in, a report out."""
+"""`bespoke train` and `bespoke evaluate`, which take examples and print a report."""
 
 from __future__ import annotations
 
@@ -41,19 +41,20 @@ if TYPE_CHECKING:
     from bespoke.tasks import Task
 
 TASKS = ("labels", "choice", "answers", "calls")
-_OWN = ("steps", "seconds", "seed", "memory_mb")  # arguments of `train` and `open`, not overrides of Training
+_OWN = ("steps", "seconds", "seed", "memory_mb")  # arguments of `train` and `open`, which are not fields of Training
 
 
 def _example_options(command: Command) -> Command:
-    made = click.option(
+    add_task = click.option(
         "--task",
         type=click.Choice(TASKS),
         help="Rows with right answers. labels: text, label; choice: question, options, answer; answers: question, answers; "
         "calls: query, call.",
-    )(field_option(encoding_option(command)))
-    return click.option(
-        "--examples-format", type=ROW_FORMAT, help="Shape of the examples; by default the first row decides."
-    )(made)
+    )
+    add_format = click.option(
+        "--examples-format", type=ROW_FORMAT, help="Shape of the examples [the first row decides]."
+    )
+    return add_format(add_task(field_option(encoding_option(command))))
 
 
 def _check_task(task: str | None, examples: Path | None, format: str | None) -> None:
@@ -62,7 +63,7 @@ def _check_task(task: str | None, examples: Path | None, format: str | None) -> 
 
 
 def _check_answers_are_trained(bundle: Path, task: str, trust: Trust) -> None:
-    """In chat turns a task's answer is the assistant's, and its question the user's: training on that alone teaches no answer."""
+    """Raises ConfigError for a bundle that trains only on the user's turns: those of a task are its questions, not its answers."""
     from bespoke.bundle.reader import open_bundle
 
     with open_bundle(bundle, **trust) as opened:
@@ -83,24 +84,22 @@ def _check_answers_are_trained(bundle: Path, task: str, trust: Trust) -> None:
     "--examples",
     type=PATH,
     metavar="FILE",
-    help="JSONL, .json, CSV, .txt, ... to add first. What is there already is not added twice.",
+    help="JSONL, .json, CSV, .txt, ... to add first. No example is added twice.",
 )
 @_example_options
 @click.option(
     "--use",
     type=click.Choice(["train"]),
-    help="train: hold none of --examples out to judge by, for facts that must be known [from the fifth on one in ten].",
+    help="train: hold none of --examples out for the gate, for facts that must be known [from the fifth on one in ten].",
 )
-@click.option("--method", help="The method to train with [that of the unfinished run, else the bundle's first].")
+@click.option("--method", help="Method to train with [that of the unfinished run, else the bundle's first].")
 @engine_option()
 @click.option("--new-run", is_flag=True, help="Drop an unfinished run and start a new one.")
-@click.option(
-    "--seconds", type=float, help="End after so many seconds at the latest, in a committed state [no deadline]."
-)
+@click.option("--seconds", type=float, help="Deadline of this call, which ends in a committed state [none].")
 @setting_flags(TRAIN_FLAGS)
 @click.option("--plot", type=PATH, metavar="FILE", help="Draw memory and losses (.svg or .png).")
 @click.option(
-    "--csv", type=PATH, metavar="FILE", help="Write a line for each step: loss, seconds, memory, judged loss."
+    "--csv", type=PATH, metavar="FILE", help="File for a line of each step: loss, seconds, memory, judged loss."
 )
 @trust_options
 @format_option
@@ -125,9 +124,9 @@ def train(
 ) -> None:
     """Train BUNDLE on the examples in --state, by at most --steps, and print the report.
 
-    An unfinished run goes on where it stopped; settings are for a run that starts here. Ctrl-C or SIGTERM stops in a committed
-    state, prints the report (stopped_because: stop_requested) and ends with 0; a second one ends at once with 130, and what was
-    committed stays. Refusing the new adapter is no error: the report says `accepted`.
+    An unfinished run continues where it stopped; settings are for a new run. Ctrl-C or SIGTERM stops in a committed state, prints
+    the report (stopped_because: stop_requested) and ends with 0. A second one ends at once with 130, and what was committed
+    stays. A refused adapter is no error: `accepted` in the report says whether it was accepted.
 
     \b
     bespoke train chat.bundle --state alice --examples notes.jsonl --steps 50 --format json
@@ -143,6 +142,7 @@ def train(
         check_place(f"CSV {csv}", csv)
     if task is not None:
         _check_answers_are_trained(bundle, task, trust)
+
     from bespoke.data.files import ReadReport
     from bespoke.personal_model import PersonalModel
 
@@ -153,10 +153,12 @@ def train(
             unused = ReadReport()
             rows = _rows(model, examples, examples_format, task, given_fields(fields), encoding, unused)
             _add(model, examples, rows, use, unused)
+
         if new_run:
             model.abandon_run()
         total = given["steps"] or 0
         done = 0
+
         with progress() as tell, _stop_by_signal() as stop:
             tell("training: getting ready", 0, total)
 
@@ -174,6 +176,7 @@ def train(
                 on_step=on_step,
                 **overrides,
             )
+
     if plot is not None:
         from bespoke.plot import plot_training
 
@@ -182,6 +185,7 @@ def train(
         from bespoke.rules.steps_csv import steps_csv
 
         write(f"CSV {csv}", csv, steps_csv(report).encode("ascii"))
+
     if output.json:
         print_json(report.as_dict())
     else:
@@ -197,14 +201,15 @@ def _rows(
     encoding: str | None,
     unused: ReadReport,
 ) -> Iterable[tuple[int, dict[str, Any]]]:
-    """(row, example) of a file; of a task, all of it is read before the first. `unused` is filled on the way."""
+    """Returns (row, example) of a file. Reads a task completely before the first. Fills `unused` meanwhile."""
     if task is None:
         from bespoke.data.files import read_examples
 
         return read_examples(path, format, fields, unused, encoding)  # type: ignore[arg-type]
-    found = _task(path, task, fields, encoding=encoding)
-    unused.unknown_keys.update(found.unknown_keys)
-    return zip((row.number for row in found.rows), found.examples(chat=model.has_turns), strict=True)
+
+    loaded = _task(path, task, fields, encoding=encoding)
+    unused.unknown_keys.update(loaded.unknown_keys)
+    return zip((row.number for row in loaded.rows), loaded.examples(chat=model.has_turns), strict=True)
 
 
 def _task(
@@ -222,7 +227,7 @@ def _add(
     use: Literal["train"] | None,
     unused: ReadReport,
 ) -> None:
-    """Adds a file's examples one by one; those before a row that cannot be used stay."""
+    """Adds the examples of a file. Those before a row that cannot be used stay."""
     created = there = 0
     longer: list[AddedExample] = []
     with progress() as tell:
@@ -240,20 +245,22 @@ def _add(
             longer += [added] if added.truncated_tokens else []
             unused.unknown_keys.update(added.unused_keys.keys())
             tell("examples", created + there, 0)
-    # The bar is gone by now: it would stay above.
+
+    # After the progress bar is gone, because it would stay above this line.
     before = max(0, there - unused.repeated_rows)
     click.echo(
         "\n".join([f"{path}: {created} examples added, {before} were there already", *unused_lines(path, unused)]),
         err=True,
     )
     if longer:
-        tokens, trained = (sum(getattr(one, f"truncated_{of}tokens") for one in longer) for of in ("", "trained_"))
+        tokens = sum(added.truncated_tokens for added in longer)
+        trained = sum(added.truncated_trained_tokens for added in longer)
         click.echo(cut(len(longer), tokens, trained), err=True)
 
 
 @contextmanager
 def _stop_by_signal() -> Iterator[Callable[[], bool]]:
-    """A question that the first Ctrl-C or SIGTERM answers with yes; the second one interrupts."""
+    """Yields a function that returns True after the first Ctrl-C or SIGTERM. The second one interrupts."""
     asked = False
 
     def ask(number: int, _: FrameType | None) -> None:
@@ -270,19 +277,19 @@ def _stop_by_signal() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-@click.command(short_help="Loss and accuracy of what was learned, or how right it is on a task.")
+@click.command(short_help="Measure the adapter on examples or on a task.")
 @click.argument("bundle", type=PATH)
 @state_option
-@click.option("--examples", type=PATH, metavar="FILE", help="File to evaluate on; nothing of it is kept.")
+@click.option("--examples", type=PATH, metavar="FILE", help="File to evaluate on. None of it is stored.")
 @_example_options
 @click.option(
     "--label",
     "labels",
     multiple=True,
     metavar="TEXT",
-    help="For --task labels: one of all that there are; may be repeated [those of the file].",
+    help="For --task labels: a label, if the file lacks some; may be repeated [those of the file].",
 )
-@click.option("--wrong", is_flag=True, help="List the rows that a task has wrong.")
+@click.option("--wrong", is_flag=True, help="List the rows of a task with a wrong answer.")
 @click.option(
     "--split",
     type=click.Choice(["validation", "train"]),
@@ -309,9 +316,10 @@ def evaluate(
     engine: str | None,
     trust: Trust,
 ) -> None:
-    """Loss, perplexity and next-token accuracy of the adapter that answers; with --task, how right its answers are.
+    """Print loss, perplexity and next-token accuracy of the adapter that answers. With --task, score its answers.
 
-    Accuracy and macro F1 of labels, exact match and F1 of answers, beside what chance and the commonest answer would reach.
+    The scores are accuracy and macro F1 of labels, and exact match and F1 of answers. For comparison there are the scores of
+    chance and of the most frequent answer.
 
     \b
     bespoke evaluate chat.bundle --state alice --examples held_out.jsonl --format json
@@ -324,26 +332,29 @@ def evaluate(
     from bespoke.personal_model import PersonalModel
 
     need_state(bundle, state, trust)
+
     with PersonalModel.open(bundle, state, engine=engine, **trust) as model:
         columns = given_fields(fields)
         if examples is not None and task is not None:
-            asked = _task(examples, task, columns, labels, encoding)
-            _say(unknown_lines(examples, asked.unknown_keys), examples)
-            _judge(output, model, asked, wrong)
+            loaded = _task(examples, task, columns, labels, encoding)
+            _report_lines(unknown_lines(examples, loaded.unknown_keys), examples)
+            _judge(output, model, loaded, wrong)
             return
+
         rows = None
         if examples is not None:
             unused = ReadReport()
             rows = [example for _, example in _rows(model, examples, examples_format, None, columns, encoding, unused)]
-            _say(unused_lines(examples, unused), examples)
-        found = model.evaluate(rows, split=split)
+            _report_lines(unused_lines(examples, unused), examples)
+        evaluation = model.evaluate(rows, split=split)
+
     if output.json:
-        print_json(asdict(found))
+        print_json(asdict(evaluation))
         return
-    click.echo(str(found))
+    click.echo(str(evaluation))
 
 
-def _say(lines: Sequence[str], path: Path) -> None:
+def _report_lines(lines: Sequence[str], path: Path) -> None:
     if lines:
         click.echo("\n".join([f"{path}:", *lines]), err=True)
 
@@ -352,12 +363,13 @@ def _judge(output: Output, model: PersonalModel, task: Task, wrong: bool) -> Non
     from bespoke.tasks import judge
 
     with progress() as tell:
-        found = judge(model, task, lambda done: tell("rows", done, len(task.rows)))
+        report = judge(model, task, lambda done: tell("rows", done, len(task.rows)))
     if output.json:
-        print_json({name: value for name, value in asdict(found).items() if wrong or name != "wrong"})
+        print_json({name: value for name, value in asdict(report).items() if wrong or name != "wrong"})
         return
-    click.echo(str(found))
-    if wrong and found.wrong:
+
+    click.echo(str(report))
+    if wrong and report.wrong:
         click.echo(
-            "\n" + table(("row", "right", "answer"), [(row.number, row.right[0], row.answer) for row in found.wrong])
+            "\n" + table(("row", "right", "answer"), [(row.number, row.right[0], row.answer) for row in report.wrong])
         )
