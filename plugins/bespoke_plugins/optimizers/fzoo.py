@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FZOO: one-sided differences over the spread of the losses, all of one batched forward pass ("FZOO: Fast Zeroth-Order Optimizer
-for Fine-Tuning Large Language Models towards Adam-Scale Speed", arXiv 2506.09034).
+"""FZOO: one-sided differences, divided by the spread of the losses, from one batched forward pass ("FZOO: Fast Zeroth-Order
+Optimizer for Fine-Tuning Large Language Models towards Adam-Scale Speed", arXiv 2506.09034).
 
     l_0 = L(theta);   l_i = L(theta + eps u_i), i = 1 .. N;   sigma = sample standard deviation of l_1 .. l_N
     theta <- theta - eta / sigma  1 / (N eps) sum_i (l_i - l_0) u_i
 
-N + 1 paths, below each other in one batch, read the frozen weights once. u is regenerated from its counter wherever it is needed.
-What is recorded is g_i = (l_i - l_0) / (eps sigma): a journal of these replays the step. Where the losses differ by no more than
-they are rounded, sigma is that rounding (loss_rounding): else a flat spot would be taken for a step of full length along noise.
+The N + 1 paths are stacked in one batch and read the frozen weights once. u is regenerated from its counter wherever it is needed.
+The step records g_i = (l_i - l_0) / (eps sigma). A journal of these numbers replays it. sigma is never smaller than the rounding
+of the losses (loss_rounding). Otherwise a flat spot would cause a step of full length along noise.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bespoke.methods import NormalizedOptions, block_forward, descended, embed, 
 
 
 class FZOO:
-    """Zeroth-order, with a step whose length does not depend on that of the gradient."""
+    """Zeroth-order method whose step length does not depend on the size of the gradient."""
 
     name = "fzoo"
     promises: Promise = "normalized_loss_difference"
@@ -38,7 +38,7 @@ class FZOO:
         b.emit(loss=results["loss"], spread=results["spread"])
 
     def losses(self, b: StepBuilder, model: ModelSpec, options: NormalizedOptions) -> Value:
-        """l_0 to l_N, (N + 1)."""
+        """The losses l_0 to l_N, (N + 1)."""
         paths = options.queries + 1
         batch = b.batch(copies=paths)
         x = embed(b, model, batch.tokens)  # ((N + 1) B T, D)
@@ -47,7 +47,7 @@ class FZOO:
         return head_losses(b, model, x, batch, paths)
 
     def perturbed_adapter(self, b: StepBuilder, group: str, options: NormalizedOptions) -> dict[str, Any]:
-        """One block's adapter, and for each query a copy theta + eps u."""
+        """One block's adapter and a copy theta + eps u for each query."""
         return {
             name: [
                 theta,
@@ -65,7 +65,7 @@ def move(theta: torch.Tensor, u: torch.Tensor, epsilon: torch.Tensor) -> torch.T
 
 
 def normalized(losses: torch.Tensor, epsilon: torch.Tensor, rounding: torch.Tensor) -> dict[str, Any]:
-    """losses (N + 1) -> l_0, sigma, and the N numbers g_i."""
+    """Computes l_0, sigma and the N numbers g_i from the losses (N + 1)."""
     here, there = losses[0], losses[1:]
     count = there.shape[0]
     variance = ((there - there.sum() / count) ** 2).sum() / (count - 1)

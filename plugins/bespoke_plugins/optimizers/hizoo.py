@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HiZOO: two-sided differences along directions that an estimate of the Hessian's diagonal scales ("Second-Order Fine-Tuning
-without Pain for LLMs: A Hessian Informed Zeroth-Order Optimizer", arXiv 2402.15173, Algorithm 1).
+"""HiZOO: two-sided differences along directions scaled by an estimate of the Hessian's diagonal ("Second-Order Fine-Tuning without
+Pain for LLMs: A Hessian Informed Zeroth-Order Optimizer", arXiv 2402.15173, Algorithm 1).
 
     d = z / sqrt(h);   l_0 = L(theta);   l+ = L(theta + eps d);   l- = L(theta - eps d)
     g = (l+ - l-) / (2 eps);   c = |l+ + l- - 2 l_0| / (2 eps^2)
     h <- max((1 - w) h + w c h z^2, 2^-24);   theta <- theta - eta g z / sqrt(h), with the new h
 
-h begins at 1. States begin at 0, and 1 - w rounds to 1 in fp32 for the w that the authors take: so the state is k = h - 1, and
+h begins at 1, but a state begins at 0. And 1 - w rounds to 1 in fp32 for the authors' w. So the state is k = h - 1:
 
     k <- max(k + w (1 + k) (c z^2 - 1), 2^-24 - 1)
 
-The authors' least h is 1e-8, but 1e-8 - 1 is -1 in fp32, and h would be 0: LEAST_CURVATURE is the least h for which it is not.
+The authors' least h is 1e-8. 1e-8 - 1 is -1 in fp32 and would make h 0. LEAST_CURVATURE is the least h for which that is not so.
 
-The three paths are one batch and read the frozen weights once. g and c are recorded: with the state, a journal of them replays the
-step.
+The three paths are one batch and read the frozen weights once. The step records g and c. A journal of them replays the step from
+the state.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PATHS = 3  # theta, theta + eps d, theta - eps d
 
 
 class HiZOO:
-    """Zeroth-order, with longer steps where the loss is flat."""
+    """Zeroth-order method with longer steps where the loss is flat."""
 
     name = "hizoo"
     promises: Promise = "curvature_scaled_difference"
@@ -48,7 +48,7 @@ class HiZOO:
         b.emit(loss=results["loss"], projected_gradient=g, curvature=c)
 
     def losses(self, b: StepBuilder, model: ModelSpec) -> Value:
-        """l_0, l+ and l-, (3)."""
+        """The losses l_0, l+ and l-, (3)."""
         batch = b.batch(copies=PATHS)
         x = embed(b, model, batch.tokens)  # (3 B T, D)
         for block, group in enumerate(model.blocks):
@@ -56,7 +56,7 @@ class HiZOO:
         return head_losses(b, model, x, batch, PATHS)
 
     def perturbed_adapter(self, b: StepBuilder, group: str) -> dict[str, Any]:
-        """One block's adapter, and its copies theta + eps d and theta - eps d."""
+        """One block's adapter and its copies theta + eps d and theta - eps d."""
         return {
             name: [theta, *b.call(sides, theta, b.state(theta, "h"), b.noise(theta), b.scalar("epsilon"))]
             for name, theta in b.adapter(group).items()
@@ -71,7 +71,7 @@ def sides(
 
 
 def differences(losses: torch.Tensor, epsilon: torch.Tensor) -> dict[str, torch.Tensor]:
-    """losses (3) -> l_0, g and c."""
+    """Computes l_0, g and c from the losses (3)."""
     here, plus, minus = losses[0], losses[1], losses[2]
     c = torch.abs((plus - here) + (minus - here)) / (2 * epsilon * epsilon)
     return {"loss": here.clone(), "g": (plus - minus) / (2 * epsilon), "c": c}

@@ -5,7 +5,7 @@ Resource-Constrained Mobile Devices", arXiv 2510.03425, Algorithm 1).
     forward:   x_{i+1} = f_i(theta_i, x_i), keeping only each block's input x_i
     backward:  for i = L-1 .. 0, recompute f_i from x_i:  (dtheta_i, dx_i) = vjp of f_i at dx_{i+1}
 
-The vjp is what autodiff derives from the forward; the gradient of a block is used and dropped before the next one's.
+Autodiff derives the vjp from the forward. A block's gradient is used and dropped before the next block's is computed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Tree = dict[str, Value]
 
 
 class MeBP:
-    """Forward keeping block inputs; then per block in reverse, recompute and back-propagate by autodiff."""
+    """Keeps each block's input; then recomputes block by block in reverse and back-propagates by autodiff."""
 
     name = "mebp"
     promises: Promise = "exact_gradients"
@@ -40,7 +40,7 @@ class MeBP:
     def gradients(
         self, b: StepBuilder, model: ModelSpec, inputs: list[Value], dx: Value
     ) -> Iterator[tuple[Tree, Tree]]:
-        """(adapter, gradients) block by block, last first. The first block's input needs no gradient."""
+        """Yields (adapter, gradients) block by block, the last block first. The first block's input needs no gradient."""
         for block, x in reversed(list(enumerate(inputs))):
             group = model.blocks[block]
             backward = vjp(model.block, (0, 2) if block else (2,))
@@ -49,7 +49,7 @@ class MeBP:
             yield b.adapter(group), grads
 
     def constants(self, b: StepBuilder, model: ModelSpec, block: int) -> tuple[Tree, Value]:
-        """RoPE tables and attention window: inputs, so that one graph serves every block."""
+        """RoPE tables and attention window. They are inputs because one graph serves every block."""
         return rope_rows(b, model, block, b.sequence_length), b.constant(model.window(block))
 
 

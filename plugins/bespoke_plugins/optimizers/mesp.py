@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MeSP: the gradients of MeBP, derived by hand and taken in stages ("Memory-Efficient Structured Backpropagation for On-Device LLM
-Fine-Tuning", appendix A; formulas with their gaps filled in bespoke.model.layers).
+"""MeSP: the gradients of MeBP, derived by hand and computed in stages ("Memory-Efficient Structured Backpropagation for On-Device
+LLM Fine-Tuning", appendix A; bespoke.model.layers has the formulas, complete).
 
     LoRA linear, y = x W^T + s (x A^T) B^T:   h = x A^T, recomputed;  dh = s dy B;  dB = s dy^T h;  dA = dh^T x;  dx = dy W + dh A
 
 For block i, given its input x and dy:  1  recompute q, k, v, o and the MLP's input (nothing needs the down projection);
 2  back through the MLP, by slices of its width;  3  back through o, attention by query tiles, then q, k, v;  4  update.
 
-Where memory is to spare, step 1 is left out for some of the last blocks, which keep q, k, v, o and the MLP's input from the forward
-pass; and step 2 computes gate and up again but for some of the last blocks, which keep those. Both gains are alike for a byte.
+With memory to spare, some of the last blocks keep q, k, v, o and the MLP's input from the forward pass and skip step 1. Some of
+the last blocks also keep gate and up, which step 2 computes again otherwise. Both save about as much time for each byte.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Tree = dict[str, Value]
 
 
 class MeSP:
-    """Exact gradients, hand-derived, in tiles."""
+    """Exact gradients by a hand-derived backward pass in tiles."""
 
     name = "mesp"
     promises: Promise = "exact_gradients"
@@ -62,9 +62,9 @@ class MeSP:
     def gradients(
         self, b: StepBuilder, model: ModelSpec, passes: list[Pass], dy: Value, first_attention: int
     ) -> Iterator[tuple[Tree, Tree]]:
-        """(adapter, gradients) block by block, last first. The first block's input needs no gradient.
+        """Yields (adapter, gradients) block by block, the last block first. The first block's input needs no gradient.
 
-        Of a pass its input is used, with Gemma's output norms the MLP's branch too, and what was decided to be kept.
+        It reads each pass's input and the values chosen to be kept. Models with Gemma's output norms also need the MLP's branch.
         """
         for block, passed in reversed(list(enumerate(passes))):
             adapter, x = b.adapter(model.blocks[block]), passed.x
@@ -89,7 +89,7 @@ class MeSP:
         dmiddle: Value,
         adapter: Tree,
     ) -> tuple[Value, Tree]:
-        """Back from the residual after attention to the block's input; in the first block as far as there are adapters."""
+        """Goes back from the residual after attention to the block's input; in the first block only as far as adapters need it."""
         inputs = block > 0 or pick(adapter, *ATTENTION_LINEARS)
         if not inputs and not pick(adapter, "o_proj"):
             return dmiddle, {}

@@ -5,8 +5,8 @@ with q queries as in P-RGE, arXiv 2409.15520, Algorithm 3).
     for each query i:  g_i = (L(theta + eps z_i) - L(theta - eps z_i)) / (2 eps)
     then               theta <- theta - (eta / q) sum_i g_i z_i
 
-z is regenerated from its counter wherever it is needed, never kept. theta +- eps z is a copy, computed block by block and dropped.
-So nothing drifts. The step depends on the recorded g_i alone: a journal of a few bytes replays it.
+z is regenerated from its counter wherever it is needed and never kept. theta +- eps z is a copy that is computed block by block
+and dropped, so nothing drifts. The step depends on the recorded g_i alone. A journal of a few bytes replays it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bespoke.methods import (
 
 
 class MeZO:
-    """Zeroth-order: the loss difference along a random direction, times the direction."""
+    """Zeroth-order method: the loss difference along a random direction times that direction."""
 
     name = "mezo"
     promises: Promise = "two_sided_loss_difference"
@@ -47,7 +47,7 @@ class MeZO:
         b.emit(loss=b.call(mean, losses), projected_gradient=gs[0])
 
     def loss(self, b: StepBuilder, model: ModelSpec, options: ZerothOrderOptions, query: int, sign: int) -> Value:
-        """L(theta + sign eps z), in tiles."""
+        """The loss L(theta + sign eps z), in tiles."""
         batch = b.batch()
         x = embed(b, model, batch.tokens)
         for block, group in enumerate(model.blocks):
@@ -57,7 +57,7 @@ class MeZO:
     def perturbed_adapter(
         self, b: StepBuilder, group: str, options: ZerothOrderOptions, query: int, sign: int
     ) -> dict[str, Value]:
-        """A copy of one block's adapter: theta + sign eps z."""
+        """A copy theta + sign eps z of one block's adapter."""
         epsilon = b.scalar("epsilon")
         return {
             name: b.call(move, theta, b.noise(theta, query, options.distribution), epsilon, sign=sign)

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""P-RGE: MeZO's q queries, and both signs of each, as one batched forward pass ("Enabling Efficient On-Device Fine-Tuning of LLMs
+"""P-RGE: MeZO's q queries and both signs of each as one batched forward pass ("Enabling Efficient On-Device Fine-Tuning of LLMs
 Using Only Inference Engines", arXiv 2409.15520, Algorithm 3; later versions call it MobiZO and this MP-LoRA).
 
     for all queries i at once:  g_i = (L(theta + eps z_i) - L(theta - eps z_i)) / (2 eps)
     then                        theta <- theta - (eta / q) sum_i g_i z_i
 
-The batch is repeated for each *path* (1+, 1-, 2+, 2-, ...), path by path below each other: rows = q x batch_size x 2. Frozen
-weights are read and decoded once for all of them; each path has its own copy of the adapter, computed block by block and dropped.
-The papers train B alone: Lora(train="B").
+The batch is repeated for each *path* (1+, 1-, 2+, 2-, ...) and stacked path by path: rows = q x batch_size x 2. The frozen weights
+are read and decoded once for all paths. Each path has a copy of the adapter, which is computed block by block and dropped. The
+papers train B alone: Lora(train="B").
 
-`outer` batches the queries, `inner` the two signs. With both off it is `mezo` with train="B", to the bit; with either on, the
-losses are the same but for rounding.
+`outer` batches the queries and `inner` the two signs. With both off the method equals `mezo` with train="B" to the bit. With either
+on the losses differ by rounding alone.
 
-`dual_forwarding` is Algorithm 2: the update trails by one step (bespoke.methods.trailing).
+`dual_forwarding` is Algorithm 2: the update is applied one step later (bespoke.methods.trailing).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Path = tuple[int, int]  # query, sign
 
 
 class PRGEOptions(ZerothOrderOptions):
-    """The options of MeZO, and which passes are batched. `epsilon` is the papers' value for LoRA."""
+    """Options of MeZO and of the batching. `epsilon` defaults to the papers' value for LoRA."""
 
     epsilon: float = Field(default=1e-2, gt=0)
     queries: int = Field(default=4, ge=1, le=64)
@@ -52,7 +52,7 @@ class PRGEOptions(ZerothOrderOptions):
 
 
 class PRGE:
-    """Zeroth-order: projected gradients along several random directions, in parallel."""
+    """Zeroth-order method: projected gradients along several random directions in parallel."""
 
     name = "prge"
     promises: Promise = "two_sided_loss_difference"
@@ -73,7 +73,7 @@ class PRGE:
                 b.store(theta, descended(b, theta, gs, options))
 
     def losses(self, b: StepBuilder, model: ModelSpec, options: PRGEOptions, paths: list[Path]) -> dict[Path, Value]:
-        """L(theta + sign eps z_query) of each path, from one forward pass over all of them."""
+        """The loss L(theta + sign eps z_query) of each path, from one forward pass over all paths."""
         batch = b.batch(copies=len(paths))
         x = embed(b, model, batch.tokens)  # (n B T, D)
         for block, group in enumerate(model.blocks):
@@ -86,7 +86,7 @@ class PRGE:
     def perturbed_adapter(
         self, b: StepBuilder, model: ModelSpec, group: str, options: PRGEOptions, paths: list[Path]
     ) -> dict[str, Any]:
-        """A copy of one block's adapter for each path: theta + sign eps z_query."""
+        """A copy theta + sign eps z_query of one block's adapter for each path."""
         pieces: dict[str, Any] = {}
         for name, theta in b.adapter(group).items():
             if options.dual_forwarding:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Target `coreml`: graphs as Core ML specs, one file each, which an app on iOS or macOS opens with `MLModelAsset(specification:)`.
+"""Target `coreml`: each graph as a Core ML spec, which an app on iOS or macOS opens with `MLModelAsset(specification:)`.
 
-Weights are operands, as everywhere: one spec serves every block. Load it with `computeUnits = .cpuOnly` where precision is fp32.
+Weights are operands as with every target, so one spec serves every block. Load a spec of fp32 with `computeUnits = .cpuOnly`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from bespoke.contracts import Artifact, Baked, Costs, Feature, Graph, Settings, Target, TensorSpec, hookimpl
 
-FP16_ROUNDING = 2e-3  # of a loss; seen with the interpreter, which rounds each operation: 1e-4
+FP16_ROUNDING = 2e-3  # bound on a loss's relative error; the interpreter, which rounds each operation, showed 1e-4
 
 
 class CoreMLOptions(Settings):
@@ -29,14 +29,14 @@ class CoreMLOptions(Settings):
 
 
 class CoreML(Target):
-    """ML programs of iOS 18 and later."""
+    """ML programs for iOS 18 and later."""
 
     name = "coreml"
     Options = CoreMLOptions
-    # Memory of the core, which runs the plan and keeps its records as with any engine (measured on Linux, as ExecuTorch's), and of
-    # open specs: about 10 kB each, some hundred in a bundle. Core ML writes results into memory of its own, and they are copied.
-    # The temporaries of a call, mostly decoded weights, are estimated from each spec (`workspace_bytes`). Core ML's own memory and
-    # speed were never measured on a device: the proportions of speed are those of a processor.
+    # The core's memory for the plan and its records (measured on Linux with ExecuTorch) plus the open specs: about 10 kB each and
+    # about a hundred in a bundle. Core ML writes results into its own memory, so they are copied. The temporaries of a call are
+    # mostly decoded weights and are estimated from each spec (`workspace_bytes`). Core ML's own memory and speed were never
+    # measured on a device. The relative speeds are those of a processor.
     costs = Costs(constant_bytes=7_000_000, record_bytes=100, results_in_place=False)
 
     def bakes(self, options: CoreMLOptions, graph: Graph | None = None) -> bool:

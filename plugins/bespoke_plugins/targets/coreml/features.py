@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a graph's tensors cross the border of a spec: by which feature, of which shape and element type, and seen how.
+"""Maps a graph's tensors to the features of a spec: name, shape, element type and view.
 
-Core ML takes fp32, fp16, int32 and (from iOS 26 on) int8, of rank 1 at least. So a scalar is a feature of shape [1], int64 crosses
-as int32, and the packed codes of a weight (uint8) are seen as int32, four bytes each, or as int8.
+Core ML takes fp32, fp16, int32 and (from iOS 26 on) int8 of rank 1 or more. So a scalar is a feature of shape [1] and int64 becomes
+int32. The packed codes of a weight (uint8) are viewed as int8, or as int32 with four bytes each.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Weights = Literal["int32", "int8", "baked"]
 View = Literal["same", "value", "bytes"]
 
 LARGEST = 2**30
-"""Of an integer that crosses: two of them add up within int32. A plan's numbers are below it (tokens, positions, sizes), but for
-the window of a layer that sees everything (2**40), which is more than any position at 2**30, too."""
+"""Largest integer that a feature holds: two of them add up within int32. A plan's tokens, positions and sizes are smaller. The window
+of a layer that sees everything (2**40) is not, but 2**30 is also more than any position."""
 
 NUMPY: dict[str, Any] = {"fp32": np.float32, "fp16": np.float16, "int32": np.int32, "int8": np.int8}
 _PLAIN = {"float32": "fp32", "float16": "fp16", "int64": "int32", "int32": "int32"}
@@ -33,10 +33,10 @@ _PLAIN = {"float32": "fp32", "float16": "fp16", "int64": "int32", "int32": "int3
 
 @dataclass(frozen=True)
 class Feature:
-    """`name` of the feature, `tensor` that it is in the graph, `shape` and `dtype` (MIL's name) as Core ML sees it.
+    """A feature's `name`, the graph's `tensor`, and `shape` and `dtype` (MIL's name) in Core ML.
 
-    `view`: "same": the tensor's bytes as they are. "bytes": the same bytes under another element type. "value": int64 made int32;
-    scalars are clamped to +-LARGEST, and of others no element may be beyond.
+    `view`: "same" passes the tensor's bytes unchanged. "bytes" passes them under another element type. "value" converts int64 to
+    int32: scalars are clamped to +-LARGEST and larger elements of other tensors are an error.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Feature:
 
     @property
     def description(self) -> str:
-        """Of the feature in the spec: what an engine needs to know to fill it, as JSON."""
+        """Text of the feature in the spec: the JSON that tells an engine how to fill it."""
         tensor = self.tensor
         return json.dumps(
             {"tensor": tensor.name, "shape": list(tensor.shape), "dtype": tensor.dtype, "view": self.view}
@@ -55,7 +55,7 @@ class Feature:
 
     @classmethod
     def described(cls, name: str, shape: tuple[int, ...], dtype: str, description: str) -> Feature:
-        """A feature of a spec that was read. Raises DataError for one that says nothing of the tensor that it is."""
+        """A feature read from a spec. Raises DataError if its description does not name the tensor."""
         try:
             meaning = json.loads(description)
             return cls(
@@ -75,7 +75,7 @@ class Feature:
 
 
 def features_of(specs: Sequence[TensorSpec], prefix: str, weights: Weights) -> tuple[Feature, ...]:
-    """Of operands (`prefix` "x") or results ("y"), in their order."""
+    """Features for operands (`prefix` "x") or results ("y"), in their order."""
     return tuple(_feature(spec, f"{prefix}{number}", weights) for number, spec in enumerate(specs))
 
 
@@ -89,7 +89,7 @@ def _feature(spec: TensorSpec, name: str, weights: Weights) -> Feature:
 
 
 def to_feature(feature: Feature, tensor: torch.Tensor) -> np.ndarray:
-    """What a feature is given for an operand. Raises DataError for an integer that int32 cannot stand for."""
+    """The array that a feature takes for an operand. Raises DataError for an integer beyond LARGEST."""
     array = tensor.detach().contiguous().numpy()
     if feature.view == "bytes":
         return array.view(NUMPY[feature.dtype]).reshape(feature.shape)
@@ -106,6 +106,6 @@ def to_feature(feature: Feature, tensor: torch.Tensor) -> np.ndarray:
 
 
 def from_feature(feature: Feature, array: np.ndarray) -> torch.Tensor:
-    """The result that a feature stands for."""
+    """The graph's result from the array of a feature."""
     wanted = getattr(torch, feature.tensor.dtype)
     return torch.from_numpy(np.ascontiguousarray(array)).reshape(feature.tensor.shape).to(wanted)

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The SDK's operators on int4 weights in terms of MIL, which has no operators on bits: codes are taken apart by floor, multiply and
-subtract.
+"""The SDK's operators on int4 weights in MIL. MIL has no bit operators, so floor, multiply and subtract unpack the codes.
 
     int8    a byte b in [-128, 127]: high = floor(b / 16), + 16 where that is negative; low = b - 16 floor(b / 16)
     int32   four bytes v, eight times: the code is v - 16 floor(v / 16), and v becomes floor(v / 16), which keeps the sign
     baked   constants of the spec, decoded by Core ML itself (constexpr_blockwise_shift_scale)
 
-Dimensions: N rows of x, g or h, `out` rows of the weight, `columns` of it that are used, in groups of 32.
+Dimensions: N rows of x, g or h; `out` rows of the weight; `columns` of the weight that are used, in groups of 32.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from bespoke.ops import EMBEDDING_INT4, HEAD_CHUNK_GRADIENT_INT4, HEAD_CHUNK_INT
 from bespoke_plugins.targets.coreml.operators import cast, cut, dtype_of, reshape, shape_of, typed
 
 GROUP = 32
-_PER_GROUP = {"int8": 16, "int32": 4}  # elements of the codes
+_PER_GROUP = {"int8": 16, "int32": 4}  # elements that hold a group's codes
 
 
 def _codes(packed: Var, dtype: str) -> Var:
-    """Packed codes [out, n] -> codes - 8 [out, 32 * groups] in `dtype`."""
+    """Unpacks codes [out, n] to codes - 8 [out, 32 * groups] in `dtype`."""
     out, width = shape_of(packed)
     if dtype_of(packed) == "int8":
         byte = mb.cast(x=packed, dtype=dtype)
@@ -45,7 +44,7 @@ def _codes(packed: Var, dtype: str) -> Var:
 
 
 def _decoded(packed: Var, scales: Var, columns: int, dtype: str) -> Var:
-    """Weights [out, columns]."""
+    """Decodes weights [out, columns]."""
     codes = _codes(packed, dtype)
     out, width = shape_of(codes)
     grouped = mb.reshape(x=codes, shape=[out, width // GROUP, GROUP])
@@ -91,7 +90,7 @@ def _linear_transposed(dtype: str, g: Var, codes: Any, scales: Any, start: Any, 
 
 
 def _embedding(dtype: str, tokens: Var, codes: Any, scales: Any, columns: int) -> Var:
-    """Rows are gathered as they are packed: a table that Core ML decodes would be dense."""
+    """Gathers packed rows and then decodes them: a table that Core ML decodes would be dense in memory."""
     if isinstance(codes, np.ndarray):
         codes = mb.const(val=codes.view(np.int8))
         scales = mb.const(val=scales)
@@ -113,7 +112,7 @@ def _head(
     best: Var,
     acc: Var | None = None,
 ) -> list[Var]:
-    """See `bespoke.ops.head_chunk`: products in `dtype`, the statistics in fp32."""
+    """Computes `bespoke.ops.head_chunk` with products in `dtype` and statistics in fp32."""
     rows, width = shape_of(codes)[0] if isinstance(codes, Var) else len(codes), shape_of(h)[1]
     w = _weight(codes, scales, None, width, dtype)
     z = cast(mb.matmul(x=h, y=w, transpose_y=True), "fp32")  # [N, rows]
@@ -143,4 +142,4 @@ TABLE: dict[str, Callable[..., Any]] = {
     HEAD_CHUNK_INT4: _head,
     HEAD_CHUNK_GRADIENT_INT4: _head,
 }
-"""Records that take the element type to compute in before the operator's operands."""
+"""Records whose first argument is the element type of the computation. The operator's operands follow."""

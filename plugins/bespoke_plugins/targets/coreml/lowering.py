@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A traced graph as a MIL program: every operator by its record, in the builder of coremltools, which checks shapes and types."""
+"""Lowers a traced graph to a MIL program: one record an operator, in coremltools' builder, which checks shapes and types."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from bespoke_plugins.targets.coreml.operators import cast, dtype_of
 __all__ = ["OPSETS", "Lowering"]
 
 OPSETS = {"int32": ct.target.iOS18, "int8": ct.target.iOS26, "baked": ct.target.iOS18}
-"""What the forms of weights need: iOS 18 has constexpr_blockwise_shift_scale, iOS 26 features of int8."""
+"""The opset that each form of weights needs: iOS 18 adds constexpr_blockwise_shift_scale and iOS 26 int8 features."""
 _IGNORED = frozenset({"device", "layout", "memory_format", "pin_memory"})  # where and how a result lies
 
 
 class Lowering:
-    """Goes through a graph once. `half`: nodes that compute in fp16. `baked`: operands that become constants, by name."""
+    """Lowers one graph. `half`: nodes that compute in fp16. `baked`: operands that become constants, by name."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Lowering:
         self._cast: dict[tuple[torch.fx.Node, str], Any] = {}
 
     def program(self) -> Program:
-        """Raises Unsupported for an operator that MIL does not have, or not for these operands."""
+        """The MIL program. Raises Unsupported for an operator that MIL lacks or cannot apply to these operands."""
         places = {
             feature.name: mb.placeholder(shape=feature.shape, dtype=types.string_to_builtin(feature.dtype))
             for feature in self.inputs
@@ -90,12 +90,12 @@ class Lowering:
             if name in operators.TABLE:
                 named = {key: value for key, value in node.kwargs.items() if key not in _IGNORED}
                 return operators.TABLE[name](*[self._in(dtype, a) for a in node.args], **named)
-        except (ValueError, TypeError, KeyError, NotImplementedError) as problem:  # what the builder says, too
+        except (ValueError, TypeError, KeyError, NotImplementedError) as problem:  # the builder's own errors, too
             raise self._refusal(node, f"{type(problem).__name__}: {problem}") from problem
         raise self._refusal(node, "an operator without a record")
 
     def _in(self, dtype: str | None, argument: Any) -> Any:
-        """An argument with its values; floats in `dtype`."""
+        """An argument with its nodes replaced by values; floats in `dtype`."""
         if isinstance(argument, list | tuple):
             return [self._in(dtype, item) for item in argument]
         if not isinstance(argument, torch.fx.Node):

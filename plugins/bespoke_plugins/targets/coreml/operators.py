@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ATen in terms of MIL, one record for each operator that graphs have: what is not here is refused.
+"""ATen operators in MIL, one record for each that graphs have. Other operators are refused.
 
-Values are those of coremltools' builder; Python numbers stand for themselves until they meet a value, whose element type they take.
-MIL has no infinities that it is safe to rely on (fp16 has none to spare): where a graph has one, the lowest number that is still
-finite stands, which a softmax turns into 0 as well.
+Values come from coremltools' builder. A Python number takes the element type of the value that it is combined with. MIL's
+infinities are not safe to rely on (fp16 has none to spare). So the largest finite number replaces them, and a softmax turns its
+negative into 0 as well.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ Record = Callable[..., Any]
 
 _DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.int64: "int32", torch.int32: "int32", torch.bool: "bool"}
 _NUMPY: dict[str, Any] = {"fp32": np.float32, "fp16": np.float16, "int32": np.int32, "bool": np.bool_}
-_LIMITS = {"fp32": 1e30, "fp16": 6e4}  # of a number in a graph; beyond them is what a graph calls infinite
+_LIMITS = {"fp32": 1e30, "fp16": 6e4}  # largest number in a graph; infinities are clamped to it
 _TINY = {
     "fp32": 1e-37,
     "fp16": 6.2e-5,
-}  # about the smallest normal number: what an operator adds where it must add something
+}  # about the smallest normal number, for operators that must add an epsilon
 
 
 def dtype_of(x: Var) -> str:
-    """ "fp32", "fp16", "int32", "int8" or "bool"."""
+    """The element type: "fp32", "fp16", "int32", "int8" or "bool"."""
     return str(types.builtin_to_string(x.dtype))
 
 
 def typed(number: float, dtype: str) -> Any:
-    """A Python number as a constant. Raises ValueError for an integer that int32 does not hold."""
+    """A Python number as a constant. Raises ValueError for an integer beyond int32."""
     if dtype == "int32" and not -(2**31) <= number < 2**31:
         raise ValueError(f"the integer {number}, which int32 does not hold")
     if dtype in _LIMITS:
@@ -43,7 +43,7 @@ def typed(number: float, dtype: str) -> Any:
 
 
 def _both(a: Any, b: Any) -> tuple[Any, Any]:
-    """Two operands, of which one may be a number."""
+    """Two operands as values or constants; one of them may be a Python number."""
     if isinstance(a, Var):
         return a, b if isinstance(b, Var) else typed(b, dtype_of(a))
     return typed(a, dtype_of(b)), b
@@ -74,7 +74,7 @@ _subtract = _binary(mb.sub)
 
 
 def _expm1(x: Var) -> Var:
-    """2 e^(x/2) sinh(x/2): exp(x) - 1 would lose what Adam's bias correction is made of at step 1."""
+    """2 e^(x/2) sinh(x/2). exp(x) - 1 would lose the bits that Adam's bias correction needs at step 1."""
     half = mb.mul(x=x, y=typed(0.5, dtype_of(x)))
     return mb.mul(x=mb.mul(x=mb.exp(x=half), y=mb.sinh(x=half)), y=typed(2, dtype_of(x)))
 
@@ -164,7 +164,7 @@ def _transpose(x: Var, first: int, second: int) -> Var:
 
 
 def cut(x: Var, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Var:
-    """x[start:end:step] along `dim`."""
+    """Slices x[start:end:step] along `dim`."""
     sizes = shape_of(x)
     start, end, step = slice(start, end, step).indices(sizes[dim])
     if (start, end, step) == (0, sizes[dim], 1):
@@ -212,11 +212,11 @@ def _cat(parts: Sequence[Var], dim: int = 0) -> Var:
     return mb.concat(values=list(parts), axis=dim) if len(parts) > 1 else parts[0]
 
 
-# ---- what begins with nothing ----------------------------------------------------------------------------------------------------
+# ---- constants -------------------------------------------------------------------------------------------------------------------
 
 
 def filled(sizes: Sequence[int], number: float, dtype: str) -> Any:
-    """Made by the device, so that the spec holds no table; a scalar is a number."""
+    """A tensor that the device fills, so that the spec holds no table; a scalar is a constant."""
     return mb.fill(shape=list(sizes), value=typed(number, dtype)) if sizes else mb.const(val=typed(number, dtype))
 
 
@@ -294,7 +294,7 @@ TABLE: dict[str, Record] = {
     "aten.transpose.int": _transpose,
     "aten.unsqueeze.default": lambda x, dim: mb.expand_dims(x=x, axes=[dim]),
     "aten.view.default": reshape,
-    # what begins with nothing
+    # constants
     "aten.arange.default": _arange,
     "aten.scalar_tensor.default": lambda number, dtype=None: number,
     "aten.zeros.default": _zeros,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which operators of a graph compute in fp16 where that was asked for: products and what is between them, in forward graphs alone.
+"""Chooses the operators that compute in fp16 with precision = "fp16": products and what lies between them, in forward graphs alone.
 
-The Neural Engine knows fp16 only. A square overflows it from 256 on, and a gradient of 1e-6 loses bits or all of it, so norms,
-losses, updates and the noise stay in fp32, and a graph of a backward pass is refused. Every first-order method has one: what it
-sends back through frozen weights.
+The Neural Engine computes in fp16 only. The square of 256 overflows fp16 and a gradient of 1e-6 loses some or all of its bits. So
+norms, losses, updates and noise stay in fp32 and a graph with a backward pass is refused. Every first-order method has one, to
+send gradients back through frozen weights.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BEFORE_RSQRT = ("aten.add.Tensor", "aten.mean.dim", "aten.mul.Tensor", "aten.po
 
 
 def half_nodes(graph: Graph) -> frozenset[torch.fx.Node]:
-    """Those that compute in fp16. Raises Unsupported for a graph of a backward pass, naming the operator that tells."""
+    """Nodes that compute in fp16. Raises Unsupported for a backward pass and names the operator that shows it."""
     nodes = [
         node for node in graph.module.graph.nodes if node.op == "call_function" and node.target is not operator.getitem
     ]
@@ -60,7 +60,7 @@ def half_nodes(graph: Graph) -> frozenset[torch.fx.Node]:
 
 
 def _norms(nodes: list[torch.fx.Node]) -> set[torch.fx.Node]:
-    """x rsqrt(mean(x^2) + eps), from the square to the product, and a sum or product that x is: the residual stays in fp32."""
+    """Nodes of x rsqrt(mean(x^2) + eps), and the sum or product that computes x, so that the residual stays in fp32."""
     marked: set[torch.fx.Node] = set()
     for node in nodes:
         if str(node.target) == "aten.rsqrt.default":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a spec where there is no Core ML, in the interpreter of `mil`. It reads the file that a device would."""
+"""Runs a spec without Core ML, in the interpreter of `mil`. It reads the same file as a device."""
 
 from __future__ import annotations
 

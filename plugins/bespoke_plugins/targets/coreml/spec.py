@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A MIL program as the bytes of one file: no weight file beside it, and the same bytes whenever it is written.
+"""Serializes a MIL program into one file without a weight file. Each run writes the same bytes.
 
-coremltools numbers names by counters of the process and leaves the order of protobuf's maps to chance. So names are given anew, in
-the order of the program, the description is written here, and maps are ordered.
+coremltools numbers names with counters of the process and leaves the order of protobuf's maps to chance. So this module renames
+values in program order, writes the description and sorts the maps.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ _BYTES = {"fp32": 4, "fp16": 2, "int32": 4, "int8": 1, "bool": 1}
 
 @dataclass(frozen=True)
 class Compiled:
-    """`workspace_bytes`: the largest sum of values of a call that are alive at once, apart from operands and constants. What Core
-    ML itself takes is known on its devices alone."""
+    """A serialized program.
+
+    `workspace_bytes` is the largest total size of values that are alive at once in a call, without operands and constants. Core
+    ML's own memory can only be measured on a device.
+    """
 
     data: bytes
     workspace_bytes: int
@@ -42,8 +45,8 @@ def compiled(program: Program, opset: Any, inputs: Sequence[Feature], outputs: S
     spec = proto.Model_pb2.Model(specificationVersion=int(opset))
     for side, features in ((spec.description.input, inputs), (spec.description.output, outputs)):
         for feature in features:
-            one = side.add(name=feature.name, shortDescription=feature.description)
-            one.type.multiArrayType.CopyFrom(_ARRAY(shape=feature.shape, dataType=_TYPES[feature.dtype]))
+            described = side.add(name=feature.name, shortDescription=feature.description)
+            described.type.multiArrayType.CopyFrom(_ARRAY(shape=feature.shape, dataType=_TYPES[feature.dtype]))
     spec.mlProgram.CopyFrom(exporter.export())
     return Compiled(spec.SerializeToString(deterministic=True), _workspace(function))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports coremltools, which says much while it is imported, in the one version whose insides the target knows."""
+"""Imports coremltools quietly and only in the version whose internals the target uses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SUBJECT = "Target 'coreml'"
 
 @cache
 def load_coremltools() -> None:
-    """Raises MissingDependency where it is not installed, or another version is."""
+    """Raises MissingDependency if it is not installed in this version."""
     try:
         installed = version("coremltools")
     except PackageNotFoundError:

@@ -129,10 +129,10 @@ def head_chunk_int4(
             added = torch.empty_like(h)
             _run_transposed(tf32, z, *part, zero, sums, keep, added)
             sums = added
-    made = new if state is new else [value.clone() for value in state]  # without rows or vocabulary nothing ran
+    statistics = new if state is new else [value.clone() for value in state]  # without rows or vocabulary nothing ran
     if acc is None or sums is None:
-        return tuple(made)
-    return (*made, acc.clone() if sums.data_ptr() == acc.data_ptr() else sums)
+        return tuple(statistics)
+    return (*statistics, acc.clone() if sums.data_ptr() == acc.data_ptr() else sums)
 
 
 def _run_linear(

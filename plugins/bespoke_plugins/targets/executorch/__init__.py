@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Target `executorch`: graphs as `.pte` programs for the device core, XNNPACK taking the float arithmetic."""
+"""Target `executorch`: graphs as `.pte` programs for the device core. XNNPACK computes the float arithmetic."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pydantic import model_validator
 from bespoke.contracts import Artifact, Baked, Costs, Graph, Optimizer, Problem, Promise, Settings, Target, hookimpl
 from bespoke.ops import EMBEDDING_INT4
 
-FP16_ROUNDING = 2e-3  # of a loss; measured with stories260K in the NPU's emulator: 2e-4
-INT8_ROUNDING = 1e-2  # of a loss, and of a difference of two; measured with stories260K: 6e-3 each
-# For each promise, the least epsilon with which a method's estimates followed those in fp32. Other promises were not measured.
+FP16_ROUNDING = 2e-3  # bound on a loss's relative error; stories260K in the NPU's emulator showed 2e-4
+INT8_ROUNDING = 1e-2  # bound for a loss and a difference of two losses; stories260K showed 6e-3 for each
+# The least epsilon for each promise at which a method's estimates followed those in fp32. Other promises were not measured.
 # One-sided differences and curvatures are smaller than two-sided differences, so rounding hides them earlier.
 INT8_EPSILONS: Mapping[Promise, float] = {  # docs/how_to/use_int8_products.md
     "two_sided_loss_difference": 1e-2,
@@ -32,12 +32,12 @@ class ExecuTorchOptions(Settings):
     """Options of `executorch`.
 
     Args:
-        delegate: "xnnpack", the processor; or "qnn", Qualcomm's NPU. The NPU computes matrix products of forward graphs in fp16,
-            with the weights in its artifacts, for methods that train by forward passes alone.
-        soc: the phone's chip, as ExecuTorch's QcomChipset names it.
+        delegate: "xnnpack" for the processor or "qnn" for Qualcomm's NPU. The NPU computes matrix products of forward graphs in
+            fp16, with the weights in its artifacts. It suits methods that train by forward passes alone.
+        soc: the phone's chip by its name in ExecuTorch's QcomChipset.
         products: how the processor multiplies by int4 weights. "int4" is exact and uses our own kernels. "xnnpack_qb4w" is faster:
-            it rounds activations to int8 and has the weights in its artifacts, for methods that train by forward passes alone.
-        weights: the weights in the NPU's programs: "fp16", or "int4" as in the bundle, which is smaller and slower.
+            it rounds activations to int8 and has the weights in its artifacts. It suits methods that train by forward passes alone.
+        weights: the format of weights in the NPU's programs: "fp16", or "int4" as in the bundle, which is smaller and slower.
     """
 
     delegate: Literal["xnnpack", "qnn"] = "xnnpack"
@@ -70,7 +70,7 @@ class ExecuTorch(Target):
         if options.delegate != "qnn":
             return False
         nodes = [] if graph is None else graph.module.graph.nodes
-        return all(str(node.target) != EMBEDDING_INT4 for node in nodes)  # a look-up stays on the processor
+        return all(str(node.target) != EMBEDDING_INT4 for node in nodes)  # an embedding look-up stays on the processor
 
     def rounding(self, options: ExecuTorchOptions) -> float:
         if options.products == "xnnpack_qb4w":

@@ -45,7 +45,7 @@ def _rsub(at: Lowering, a: Any, b: Any, alpha: float = 1) -> Value | None:
 
 @RULES("aten.mul.Tensor", "aten.mul.Scalar")
 def _mul(at: Lowering, a: Any, b: Any) -> Value | None:
-    """A product that is scaled scales its smaller operand instead."""
+    """Multiplies. To scale a matrix product, it scales the smaller operand of the product instead."""
     a, b = at.value(a), at.value(b)
     for position, (x, factor) in enumerate(((a, b), (b, a))):
         source = at.node.args[position]
@@ -67,7 +67,7 @@ def _mul(at: Lowering, a: Any, b: Any) -> Value | None:
 
 
 def _scaled(at: Lowering, x: Value, factor: float) -> Value:
-    """Below a transpose, so that the product still sees one."""
+    """Scales below a transpose, so that the product can still use the transpose."""
     scale = at.tape.full((), factor)
     if x.op is not None and x.op.name == "transpose":
         inner = at.tape.binary("multiply", x.op.inputs[0], scale)
@@ -80,7 +80,7 @@ def _div(at: Lowering, a: Any, b: Any) -> Value | None:
     b = at.value(b)
     divisor = number(b)
     if divisor is not None and math.frexp(abs(divisor))[0] == 0.5:
-        return _binary(at, "multiply", a, 1.0 / divisor)  # a power of two: the same bits
+        return _binary(at, "multiply", a, 1.0 / divisor)  # a power of two gives the same bits
     return _binary(at, "divide", a, b)
 
 

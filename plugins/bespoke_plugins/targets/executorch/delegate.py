@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stage's nodes as the bytes that ExecuTorch's XNNPACK delegate reads, and what XNNPACK will allocate to run them."""
+"""Serializes a stage's nodes for ExecuTorch's XNNPACK delegate and computes what XNNPACK allocates to run them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INVALID = 2**32 - 1
 INPUT, OUTPUT = 1, 2  # XNN_VALUE_FLAG_EXTERNAL_*
 TRANSPOSED_WEIGHTS = 1  # XNN_FLAG_TRANSPOSE_WEIGHTS
 CONSTANT_ALIGNMENT = 16
-BY_NAME = 2**64 - 1  # where a constant would lie that has a name
+BY_NAME = 2**64 - 1  # offset that marks a named constant
 _UNARY = {
     "negate": "Negate",
     "exp": "Exp",
@@ -52,10 +52,10 @@ class Delegate:
 
     def __init__(self, nodes: Sequence[Op], needed_later: set[Value]) -> None:
         self.nodes = nodes
-        made = {output for op in nodes for output in op.outputs}
+        computed = {output for op in nodes for output in op.outputs}
         self.outputs = [output for op in nodes for output in op.outputs if output in needed_later]
         read = dict.fromkeys(value for op in nodes for value in op.inputs)
-        self.inputs = [value for value in read if value.constant is None and value.base not in made]
+        self.inputs = [value for value in read if value.constant is None and value.base not in computed]
         self.workspace_bytes = xnnpack_bytes(nodes, {value.base for value in (*self.inputs, *self.outputs)})
 
     def to_bytes(self) -> bytes:
@@ -74,8 +74,8 @@ class Delegate:
         )
         self._data = bytearray()
         self._ids: dict[Value, int] = {}
-        self._rows: dict[Value, int] = {}  # by value, the same in int8
-        self.named: dict[str, bytes] = {}  # constants that stand beside the delegate, by name
+        self._rows: dict[Value, int] = {}  # value -> number of its int8 copy
+        self.named: dict[str, bytes] = {}  # constants stored outside the delegate, by name
         for external, value in enumerate(self.inputs):
             self._graph.input_ids.append(self._define(value, external, INPUT))
         for external, value in enumerate(self.outputs, len(self.inputs)):
@@ -123,7 +123,7 @@ class Delegate:
         return number
 
     def _int8(self, value: Value) -> int:
-        """The value with a scale and a zero point for each row, which XNNPACK chooses when it runs."""
+        """The value in int8. XNNPACK chooses a scale and a zero point for each row at run time."""
         if value not in self._rows:
             source = self._id(value)
             self._rows[value] = self._tensor("qdint8", value.shape, quantized=self._schema.PerTokenDynamicQuant(1))
@@ -131,7 +131,7 @@ class Delegate:
         return self._rows[value]
 
     def _named(self, name: str, data: np.ndarray) -> int:
-        """A constant that XNNPACK finds packed in its file by this name; one without a name is packed into memory each time."""
+        """A constant that XNNPACK looks up by name in its file of packed weights. It packs an unnamed constant at every load."""
         number = len(self._graph.constant_data)
         self._graph.constant_data.append(self._schema.ConstantDataOffset(BY_NAME, data.nbytes, name))
         self.named[name] = data.tobytes()

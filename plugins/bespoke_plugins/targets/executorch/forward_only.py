@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A module that trains by `forward` alone as one `.pte`, for apps with ExecuTorch's own runtime and nothing of ours."""
+"""Writes a module that trains by `forward` alone as one `.pte`, for apps with ExecuTorch's own runtime and without our core."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from bespoke.contracts import quiet_imports
 from bespoke_plugins.targets.executorch.vendor import load_executorch
 
 Methods = Mapping[str, tuple[torch.nn.Module, tuple[torch.Tensor, ...]]]
-TAG = "delegation_tag"  # ExecuTorch's, of the nodes that go to one delegate
+TAG = "delegation_tag"  # ExecuTorch's tag for the nodes of one delegate
 
 
 def write_forward_only(
     path: Path, methods: Methods, decompositions: Mapping[Any, Any], partitioners: Sequence[Any] | None = None
 ) -> Path:
-    """Writes `path`: each method by name, as a module and operands of the right shapes. Buffers that a method changes are one for
-    all methods; what is in them before the first call is not said.
+    """Writes `path` with the methods by name, each a module and operands of the right shapes.
 
-    decompositions: of operators that the runtime lacks, into those that it has
-    partitioners:   of ExecuTorch, for what is delegated; by default to XNNPACK. What the buffers are computed with is never
-                    delegated: a delegate may compute in less than float32, and an update is smaller than that rounds
+    All methods share the buffers that they change. The content of a buffer before the first call is undefined.
+
+    Args:
+        decompositions: replace operators that the runtime lacks by those that it has.
+        partitioners: ExecuTorch's partitioners for the delegated part, by default XNNPACK's. The computation of the buffers is
+            never delegated: a delegate may compute in less than float32 and would round an update away.
     """
     edge = lowered(methods, decompositions, partitioners)
     from executorch.exir import ExecutorchBackendConfig
@@ -60,17 +62,17 @@ def lowered(methods: Methods, decompositions: Mapping[Any, Any], partitioners: S
 
 
 def _without_state(inner: Any) -> Any:
-    """A partitioner that delegates what `inner` does, but nothing of what a state is computed with."""
+    """A partitioner that delegates what `inner` does except the computation of a state."""
     from executorch.exir.backend.partitioner import Partitioner, PartitionResult
 
     class WithoutState(Partitioner):
         def partition(self, exported_program: Any) -> Any:
             partition = inner.partition(exported_program)
             graph = partition.tagged_exported_program.graph
-            # All that they are made of stays as well, so none of it waits for a delegate: no circle can come about.
+            # Everything that they depend on stays as well. So it never waits for a delegate, and no cycle can arise.
             for node in update_of(partition.tagged_exported_program):
                 node.meta.pop(TAG, None)
-            for node in graph.nodes:  # a constant belongs to a delegate if nobody else reads it
+            for node in graph.nodes:  # a constant belongs to a delegate that is its only reader
                 if node.op == "placeholder" and any(user.meta.get(TAG) != node.meta.get(TAG) for user in node.users):
                     node.meta.pop(TAG, None)
             left = {node.meta[TAG] for node in graph.nodes if TAG in node.meta}
@@ -87,7 +89,7 @@ def _without_state(inner: Any) -> Any:
 
 
 def update_of(program: Any) -> set[Any]:
-    """Nodes of a program's graph that compute the new content of its buffers."""
+    """Nodes of a program's graph that compute the new values of its buffers."""
     mutated = program.graph_signature.buffers_to_mutate
     (output,) = (node for node in program.graph.nodes if node.op == "output")
     waiting, nodes = [node for node in output.args[0] if node is not None and node.name in mutated], set()

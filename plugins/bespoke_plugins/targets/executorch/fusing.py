@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elementwise nodes that follow each other become one call of our own operator, which goes over memory once.
+"""Fuses consecutive elementwise nodes into one call of our own operator, which goes over memory once.
 
-XNNPACK writes and reads a whole tensor between two nodes: a gated MLP's activation, with its adapters' share added, takes 14 passes
-over the width of a slice in XNNPACK and 5 in one operator; its gradient 30 and 7.
+XNNPACK writes and reads a whole tensor between two nodes. A gated MLP's activation with its adapters takes 14 passes over the width
+of a slice in XNNPACK and 5 in one operator. Its gradient takes 30 and 7.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import torch
 from bespoke_plugins.targets.executorch.tape import Op, Tape, Value, number
 
 OPERATOR = "bespoke::elementwise.out"
-# In the order of kernels::Elementwise in bindings/native/src/kernels/int4.h, as the two limits are those of the operator.
+# The order of kernels::Elementwise in bindings/native/src/kernels/int4.h. The two limits below are the operator's.
 OPERATIONS = ("add", "subtract", "multiply", "sigmoid", "tanh", "constant")
 MOST_REGISTERS, MOST_STEPS = 24, 64
-LEAST_NODES, LEAST_ELEMENTS = 3, 1 << 14  # below, a call costs more than it saves
+LEAST_NODES, LEAST_ELEMENTS = 3, 1 << 14  # below these limits a call costs more than it saves
 
 
 def fuse(tape: Tape, results: Sequence[Value]) -> None:
-    """Puts such nodes of the tape together, wherever nothing else has to run between them."""
+    """Fuses nodes of the tape if nothing else has to run between them."""
     kept = {result.base for result in results}
     ops = list(tape.ops)
     for group in _groups(ops):
@@ -36,10 +36,10 @@ def fuse(tape: Tape, results: Sequence[Value]) -> None:
 
 
 def _groups(ops: Sequence[Op]) -> list[int]:
-    """Sets of nodes, a bit for each place: each with all that lies between its members."""
+    """Sets of nodes as bit masks over places. A set includes everything that lies between its members."""
     places = {op: place for place, op in enumerate(ops)}
-    before: list[int] = []  # of each operation, all that it needs
-    groups: dict[int, int] = {}  # of each elementwise node, the set it is in
+    before: list[int] = []  # for each operation, everything that it depends on
+    groups: dict[int, int] = {}  # elementwise node -> its set
     for place, op in enumerate(ops):
         makers = [places[value.base.op] for value in op.inputs if value.base.op is not None]
         needed = 0
@@ -59,7 +59,7 @@ def _groups(ops: Sequence[Op]) -> list[int]:
 
 
 def _without_circles(groups: Iterable[int], before: list[int]) -> list[int]:
-    """Those large enough that can run as one each: a group that is one makes its users wait for all that any member needs."""
+    """Groups that are large enough and can run as one call. A fused group's users wait for everything that any member needs."""
     kept = []
     for group in groups:
         if group.bit_count() < LEAST_NODES or not _closed(group, before):
@@ -73,7 +73,7 @@ def _without_circles(groups: Iterable[int], before: list[int]) -> list[int]:
 
 
 def _closed(group: int, before: Sequence[int]) -> bool:
-    """Nothing outside is needed by one member and needs another."""
+    """Whether no operation outside the group lies between two members."""
     needed = 0
     for member in _members(group):
         needed |= before[member]
@@ -95,7 +95,7 @@ def _whole(value: Value, count: int) -> bool:
 
 
 class _Fused:
-    """A group's registers: inputs, then outputs, then what passes between its nodes, which is used again when nobody needs it."""
+    """A group's registers: inputs, outputs, then temporaries. A temporary's register is reused after its last reader."""
 
     def __init__(self, nodes: Sequence[Op], wanted: set[Value]) -> None:
         results = [op.outputs[0] for op in nodes]
@@ -118,7 +118,7 @@ class _Fused:
         return self._count <= MOST_REGISTERS and len(self.code) <= 5 * MOST_STEPS
 
     def op(self) -> Op:
-        """The operator's call, which now makes the outputs."""
+        """The operator's call, which now computes the outputs."""
         op = Op(OPERATOR, list(self.inputs), list(self.outputs), arguments=[list(self.inputs), self.code])
         for value in self.outputs:
             value.op = op
@@ -129,7 +129,7 @@ class _Fused:
         a, b = self._registers[operands[0]], self._registers[operands[-1]]
         for value in dict.fromkeys(
             operands
-        ):  # in their order: a set's would follow addresses, and two builds would differ
+        ):  # in list order: a set's order follows addresses, so two builds would differ
             if value not in needed and value not in self.inputs and value not in self.outputs and number(value) is None:
                 self._free.append(self._registers[value])
         (result,) = op.outputs
@@ -145,7 +145,7 @@ class _Fused:
 
 
 def _sorted(ops: Sequence[Op]) -> list[Op]:
-    """Each after what it needs, otherwise as they stand."""
+    """Sorts operations so that each follows its inputs and otherwise keeps the order."""
     done: dict[Op, Any] = {}
 
     def visit(op: Op) -> None:

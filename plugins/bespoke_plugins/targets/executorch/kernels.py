@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels that ExecuTorch calls by name: which it has, and how a functional operator is called with its results' memory given."""
+"""Kernels that ExecuTorch calls by name, and the out variant of a functional operator, which writes into given memory."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 
 from bespoke.ops import HEAD_CHUNK_GRADIENT_INT4, LINEAR_TRANSPOSED_INT4, OUT_VARIANTS
 
-# Our operators of a backward pass: programs that hold their weights have none of them.
+# Our operators for a backward pass. Programs that contain their weights have none of them.
 BACKWARD = (LINEAR_TRANSPOSED_INT4, HEAD_CHUNK_GRADIENT_INT4)
-# Of libexecutorch_kernels_optimized in ExecuTorch 1.5, what a graph may need in addition to XNNPACK.
+# The kernels of libexecutorch_kernels_optimized in ExecuTorch 1.5 that a graph may need in addition to XNNPACK.
 AVAILABLE = {
     "abs.out",
     "acos.out",
@@ -118,7 +118,7 @@ AVAILABLE = {
 
 @cache
 def out_variant(operator: torch._ops.OpOverload) -> tuple[str | None, Any]:
-    """Name and schema of the variant that writes into a given buffer, or (None, None) where ExecuTorch has no such kernel."""
+    """Name and schema of the variant that writes into a given buffer, or (None, None) if ExecuTorch has no such kernel."""
     namespace, packet = operator.namespace, operator._schema.name.split("::")[1]
     if namespace == "bespoke":
         for schema in OUT_VARIANTS:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A traced graph as a tape: each ATen operator by its rule, else as a kernel of ExecuTorch's, else refused."""
+"""Lowers a traced graph to a tape. An ATen operator uses its rule or else a kernel of ExecuTorch. Otherwise it is refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RULES = {**shapes.RULES, **arithmetic.RULES, **truths.RULES}
 
 
 class Lowering:
-    """Goes through a graph once; `node` is the one at hand."""
+    """Lowers one graph. `node` is the node being lowered."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -28,11 +28,11 @@ class Lowering:
 
     @property
     def operands(self) -> list[torch.fx.Node]:
-        """What the program takes, in order."""
+        """The operands of the program, in order."""
         return [node for node in self.graph.module.graph.nodes if node.op == "placeholder"]
 
     def run(self) -> list[Value]:
-        """The values of the results, in order, with the shapes and element types of the graph's signature."""
+        """Values of the results in order, with the shapes and element types of the graph's signature."""
         nodes = list(self.graph.module.graph.nodes)
         for position, node in enumerate(self.operands):
             meta = node.meta["val"]
@@ -72,7 +72,7 @@ class Lowering:
         return [self._argument(item) for item in argument] if isinstance(argument, list | tuple) else argument
 
     def _kernel(self) -> Any:
-        """The operator as ExecuTorch's kernels have it, with tensors as they are stored."""
+        """Calls the operator's kernel in ExecuTorch, with tensors in their stored element types."""
         target, meta = self.node.target, self.node.meta["val"]
         name, schema = out_variant(target)
         if name is None:
@@ -106,7 +106,7 @@ class Lowering:
     # ---- what rules share --------------------------------------------------------------------------------------------------
 
     def value(self, x: Any) -> Value:
-        """A tensor as it is, a number as a constant."""
+        """Returns a tensor unchanged and a number as a constant."""
         if isinstance(x, Value):
             return x
         return self.tape.full((), float(x), "integer" if isinstance(x, int) else "float")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A graph as the bytes of an ExecuTorch program, written directly: a value table, delegates and kernel calls in a row.
+"""Writes a graph as an ExecuTorch program: a value table and a sequence of delegate and kernel calls.
 
-Operands and results are the caller's memory (not planned); what passes from stage to stage lies in one planned buffer.
+Operands and results are the caller's memory and are not planned. Values between stages lie in one planned buffer.
 
-XNNPACK's workspace is one for all delegates of a process and grows when one needs more, old and new in memory at once. So a
-program has a second method, `reserve`: one delegate from a number to a number, through a tensor as large as the workspace that
-`forward` needs. To run it first makes the workspace grow once, while nothing else is in memory.
+All delegates of a process share one XNNPACK workspace. It grows when a delegate needs more, with the old and the new one in memory
+at once. So a program has a second method, `reserve`: one delegate from a number to a number, through a tensor as large as the
+workspace that `forward` needs. Running it first makes the workspace grow once, while nothing else is in memory.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from bespoke_plugins.targets.executorch.stages import Stage, stages
 from bespoke_plugins.targets.executorch.tape import Op, Tape, Value
 from bespoke_plugins.targets.executorch.workspace import TAIL_BYTES, place
 
-REGION = "npu::region"  # an operation that brings its own delegate
+REGION = "npu::region"  # an operation with its own delegate
 NAMED_ALIGNMENT = 64
-DELEGATE_BYTES = 1 << 17  # one delegate less is worth so much memory
+DELEGATE_BYTES = 1 << 17  # memory that is worth saving one delegate call
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program's bytes, the stages it was made of, and the memory of a call in addition to operands and results."""
+    """A program's bytes, its stages, and the memory of a call in addition to operands and results."""
 
     data: bytes
     stages: list[Stage]
-    planned_bytes: int  # what passes from stage to stage
-    operator_bytes: int  # of the most demanding of our operators
-    xnnpack_bytes: int  # of the most demanding delegate, allocated by XNNPACK
-    delegates: tuple[str, ...]  # ExecuTorch's names of those that it calls, sorted
+    planned_bytes: int  # for values between stages
+    operator_bytes: int  # workspace of our most demanding operator
+    xnnpack_bytes: int  # XNNPACK's workspace for the most demanding delegate
+    delegates: tuple[str, ...]  # ExecuTorch's names of the delegates that it calls, sorted
 
     @property
     def workspace_bytes(self) -> int:
-        """Of the region that the runtime hands out."""
+        """Size of the memory region that the runtime provides."""
         return self.planned_bytes + self.operator_bytes
 
 
 def compile_graph(graph: Graph, lowering: Lowering | None = None) -> Compiled:
-    """`lowering`: another one than the default."""
+    """Compiles a graph. `lowering` replaces the default."""
     lowering = lowering or Lowering(graph)
     results = _own_results(lowering, lowering.run())
     lowering.tape.drop_unused(results)
@@ -62,12 +62,12 @@ def compile_graph(graph: Graph, lowering: Lowering | None = None) -> Compiled:
 
 def _operator_bytes(op: Op) -> int:
     name = op.name.removeprefix("bespoke::").removesuffix(".out")
-    ours = op.name.startswith("bespoke::") and op.name != ELEMENTWISE  # a chain of elementwise steps takes none
+    ours = op.name.startswith("bespoke::") and op.name != ELEMENTWISE  # a chain of elementwise steps needs no workspace
     return operator_workspace_bytes(name, op.inputs[0].shape[0]) if ours else 0
 
 
 def _own_results(lowering: Lowering, results: list[Value]) -> list[Value]:
-    """Each result computed into memory of its own: operands, constants and second results of the same memory are copied."""
+    """Gives each result its own memory: copies operands, constants and second results of the same memory."""
     tape, taken, own = lowering.tape, set(), []
     for result in results:
         base = result.base
@@ -88,7 +88,7 @@ def _copy(tape: Tape, x: Value) -> Value:
 
 
 def _reserving(xnnpack_bytes: int) -> _Program:
-    """From one number to one number, through a tensor of so many bytes in XNNPACK's workspace."""
+    """The method `reserve`: from one number to one number, through a tensor of `xnnpack_bytes` in XNNPACK's workspace."""
     given, wide, result = (Value((n,), torch.float32, "float") for n in (1, -(-xnnpack_bytes // 4), 1))
     given.operand = 0
     nodes = [
@@ -101,7 +101,7 @@ def _reserving(xnnpack_bytes: int) -> _Program:
 
 
 class _Program:
-    """A method that takes tensors like `operands`."""
+    """A method of a program that takes tensors like `operands`."""
 
     def __init__(self, operands: Sequence[torch.Tensor], row: Sequence[Stage], results: Sequence[Value]) -> None:
         from executorch.exir import schema
@@ -121,13 +121,13 @@ class _Program:
         self.instructions: list[Any] = []
         self.operators: list[Any] = []
         self.delegates: list[Any] = []
-        self.blobs: list[Any] = []  # of all methods of the program, as are the constants
+        self.blobs: list[Any] = []  # shared by all methods of the program, like the constants
         self.named: dict[str, bytes] = {}  # constants that delegates ask for by name
         self.constants: list[Any] = [schema.Buffer(storage=b"")]
 
     @property
     def price(self) -> int:
-        """Memory, and what a call of a delegate costs."""
+        """Memory plus the cost of delegate calls."""
         delegates = sum(isinstance(call, Delegate) for call in self.calls)
         return self.planned_bytes + self.xnnpack_bytes + DELEGATE_BYTES * delegates
 
@@ -150,7 +150,7 @@ class _Program:
     # ---- memory ------------------------------------------------------------------------------------------------------------
 
     def _plan(self) -> tuple[int, dict[Value, int]]:
-        """Of what lives between calls."""
+        """Total size and offsets of values that live between calls."""
         lives: dict[Value, list[int]] = {}
         for at, call in enumerate(self.calls):
             for value in call.outputs:
@@ -169,7 +169,7 @@ class _Program:
         return len(self.values) - 1
 
     def _tensor(self, value: Value) -> int:
-        """The number of a tensor in the table; a view of memory that the caller gives is made when the program runs."""
+        """The number of a tensor in the table. A view of the caller's memory is created at run time."""
         if value in self.known:
             return self.known[value]
         base = value.base
@@ -300,7 +300,7 @@ class _Program:
         )
 
     def _operands(self) -> list[Value]:
-        """All of them, read or not."""
+        """All operands, including those that nothing reads."""
         read = {v.base.operand: v.base for call in self.calls for v in call.inputs if v.base.operand is not None}
         operands = []
         for position, like in enumerate(self.operands):

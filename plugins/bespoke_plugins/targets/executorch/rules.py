@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table of what ATen operators become, filled by its own decorator: `@RULES("aten.neg.default")`.
+"""A table of lowering rules for ATen operators, filled by a decorator: `@RULES("aten.neg.default")`.
 
-A rule is called with the lowering and the operator's arguments, tensors as values; where it returns None, the operator is called as
-a kernel.
+A rule takes the lowering and the operator's arguments, with tensors as values. If it returns None, the operator becomes a kernel
+call.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a program in this process, by ExecuTorch's Python runtime with the operators of the device core."""
+"""Runs a program in this process with ExecuTorch's Python runtime and the operators of the device core."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bespoke_plugins.targets.executorch.vendor import load_executorch
 
 
 def open_program(path: Path) -> Callable[..., tuple[Any, ...]] | None:
-    """The program as a function of its operands, or None where the device core is not installed."""
+    """The program as a function of its operands, or None if the device core is not installed."""
     load_executorch()
     if not _operators():
         return None
@@ -27,7 +27,7 @@ def open_program(path: Path) -> Callable[..., tuple[Any, ...]] | None:
     module = portable_lib._load_for_executorch_from_buffer(data)
 
     def run(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        assert data  # held for as long as the module, which reads it in place
+        assert data  # kept alive with the module, which reads it in place
         return tuple(module.run_method("forward", tuple(operand.contiguous() for operand in operands)))
 
     return run
@@ -35,8 +35,8 @@ def open_program(path: Path) -> Callable[..., tuple[Any, ...]] | None:
 
 @cache
 def _operators() -> bool:
-    """Loads our operators into ExecuTorch's registry; by the copy of the core that the process has or gets, because a second
-    registration ends the process."""
+    """Loads our operators into ExecuTorch's registry. It uses the process's one copy of the core, because a second registration
+    would end the process."""
     from executorch.extension.pybindings import portable_lib  # noqa: F401  (its libraries come first)
 
     try:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which operations run together: XNNPACK's nodes in as few delegates as the kernels between them allow, each operation in the stage
-where least has to be kept between stages."""
+"""Assigns operations to stages: as few XNNPACK delegates as the kernels between them allow, and as little as possible to keep in
+memory between stages."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from dataclasses import dataclass
 
 from bespoke_plugins.targets.executorch.tape import Op, Value
 
-ROUNDS = 8  # of moving operations to a better stage; it settles in two or three
+ROUNDS = 8  # most rounds of moving operations to a better stage; two or three are enough
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Nodes of one delegate, then kernels. Either may be empty."""
+    """The nodes of one delegate and then kernels. Either list may be empty."""
 
     nodes: list[Op]
     kernels: list[Op]
 
 
 def stages(ops: Sequence[Op], results: Sequence[Value]) -> list[list[Stage]]:
-    """Ways to go through the operations, to be judged by the memory they take."""
+    """Candidate sequences of stages, to be compared by their memory."""
     order = _Order(ops, results)
     return [_row(ops, order.settled(place)) for place in (order.latest(), order.earliest())]
 
@@ -35,7 +35,7 @@ def _row(ops: Sequence[Op], place: dict[Op, int]) -> list[Stage]:
 
 
 class _Order:
-    """What comes before what, and what keeping to it costs. A place is a stage's number; in a stage, nodes come before kernels."""
+    """Dependencies between operations, and the cost of an order. A place is a stage's number; nodes run before kernels in a stage."""
 
     def __init__(self, ops: Sequence[Op], results: Sequence[Value]) -> None:
         self.ops = ops
@@ -60,7 +60,7 @@ class _Order:
         return place
 
     def settled(self, place: dict[Op, int]) -> dict[Op, int]:
-        """Moves one operation after the other, while less is held from stage to stage."""
+        """Moves one operation after the other while that lowers the memory held between stages."""
         last = max(place.values(), default=0)
         for _ in range(ROUNDS):
             moved = False
@@ -83,7 +83,7 @@ class _Order:
         return min((place[user] - (op.is_kernel and not user.is_kernel) for user in self.after[op]), default=last)
 
     def _held(self, value: Value, place: dict[Op, int]) -> int:
-        """Bytes times the steps that a value is kept between operations; within one delegate there are none."""
+        """Bytes times the steps for which a value is kept between operations; 0 within one delegate."""
         if value.op is None or value in self.results:
             return 0
         born = 2 * place[value.op] + value.op.is_kernel

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A graph as a list of operations that the device has: nodes of XNNPACK, and kernels that ExecuTorch calls by name.
+"""A graph as a list of operations of the device: nodes of XNNPACK, and kernels that ExecuTorch calls by name.
 
-Every value is contiguous, so a view is another shape of the same memory and costs nothing. XNNPACK computes in float32 alone: whole
-numbers up to 2^24 are exact there, and a truth is 0 for true and -1 for false, so that a mask is added to scores as it is.
+Every value is contiguous. So a view is another shape of the same memory and costs nothing. XNNPACK computes in float32 alone.
+Whole numbers up to 2^24 are exact there. A truth is 0 for true and -1 for false, so a mask can be added to scores directly.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ KINDS: dict[torch.dtype, Kind] = {
     torch.uint8: "integer",
     torch.bool: "truth",
 }
-MAX_RANK = 6  # of a tensor of XNNPACK
+MAX_RANK = 6  # most dimensions of an XNNPACK tensor
 MAX_CONCATENATED = 5
-FARTHEST = 1e6  # taken from what a softmax must not see: far below every score, near enough that exp stays exact zero
+FARTHEST = 1e6  # subtracted from masked scores: far below every score, and exp of the result is exactly zero
 
 
 @dataclass(eq=False)
 class Value:
-    """A tensor: an operand, a constant, what an operation gives, or another shape of one of these."""
+    """A tensor: an operand, a constant, a result of an operation or a view of one of these."""
 
     shape: Shape
     dtype: torch.dtype
     kind: Kind
     operand: int | None = None
-    constant: np.ndarray | None = None  # of one element where all elements are the same
+    constant: np.ndarray | None = None  # has one element if all elements are equal
     op: Op | None = None
     viewed: Value | None = None
-    expanded: tuple[Value, Shape] | None = None  # a value to be broadcast to this shape, not yet in memory
+    expanded: tuple[Value, Shape] | None = None  # a broadcast that is not yet in memory: the value and its new shape
 
     @property
     def base(self) -> Value:
-        """What holds the memory."""
+        """The value that owns the memory."""
         return self.viewed or self
 
     @property
@@ -57,7 +57,7 @@ class Value:
 
 @dataclass(eq=False)
 class Op:
-    """`name` is a node of XNNPACK, or `namespace::operator.overload` of a kernel, whose `arguments` then stand in its order."""
+    """An operation. `name`: a node of XNNPACK, or `namespace::operator.overload` of a kernel with its `arguments` in order."""
 
     name: str
     inputs: list[Value]
@@ -91,7 +91,7 @@ class Tape:
         return self._constants.setdefault(key, Value(data.shape, torch.float32, kind, constant=data))
 
     def full(self, shape: Sequence[int], number: float, kind: Kind = "float") -> Value:
-        """A constant whose elements are all the same."""
+        """A constant whose elements are all equal."""
         key = (tuple(shape), float(number), kind)
         data = np.asarray(number, dtype=np.float32)
         return self._constants.setdefault(key, Value(tuple(shape), torch.float32, kind, constant=data))
@@ -115,7 +115,7 @@ class Tape:
         return self.full(shape, float(data), x.kind) if data.size == 1 else self.constant(data.reshape(shape), x.kind)
 
     def expand(self, x: Value, shape: Sequence[int]) -> Value:
-        """Broadcast, put off until it is known who reads it."""
+        """Broadcasts a value, but defers it until a reader needs it in memory."""
         shape = tuple(shape)
         if shape == x.shape or x.numel == math.prod(shape):
             return self.view(x, shape)
@@ -124,7 +124,7 @@ class Tape:
         return Value(shape, x.dtype, x.kind, expanded=(self.dense(x), shape))
 
     def dense(self, x: Value) -> Value:
-        """`x` in memory, whole."""
+        """`x` in memory at its full shape."""
         if x.expanded is None:
             return x
         source, shape = x.expanded
@@ -134,7 +134,7 @@ class Tape:
         return self.view(self.node("add", [self.real(source), zeros], shape, x.kind), x.shape)
 
     def real(self, x: Value) -> Value:
-        """`x` as float32 in memory, which XNNPACK can read; a truth as 0 or -1."""
+        """`x` as float32 in memory for XNNPACK; a truth is 0 or -1."""
         x = self.dense(x)
         if x.dtype is torch.float32:
             return x
@@ -146,7 +146,7 @@ class Tape:
         return copied
 
     def stored(self, x: Value, dtype: torch.dtype) -> Value:
-        """`x` in memory with elements of `dtype`, as kernels read it."""
+        """`x` in memory with elements of `dtype`, for kernels."""
         x = self.dense(x)
         if x.dtype is dtype:
             return x
@@ -178,7 +178,7 @@ class Tape:
         return self.unary("clamp", x, kind or x.kind, low=float(low), high=float(high))
 
     def binary(self, name: str, a: Value, b: Value, kind: Kind = "float") -> Value:
-        """Elementwise with broadcasting; a broadcast operand is read where it is and not spread out first."""
+        """An elementwise operation with broadcasting. It reads a broadcast operand without expanding it in memory."""
         for spread, other in ((a, b), (b, a)):
             if spread.expanded is not None and other.expanded is None:
                 source, shape = spread.expanded
@@ -199,12 +199,12 @@ class Tape:
         return self.node(name, [self._least(a, b, shape), self._least(b, a, shape)], shape, kind)
 
     def _least(self, x: Value, other: Value, shape: Shape) -> Value:
-        """A constant of one number as that number, where the other operand has the result's shape."""
+        """Replaces a constant of equal elements by one number if the other operand has the result's shape."""
         same = number(x)
         return x if same is None or other.shape != shape else self.full((), same)
 
     def _unchanged(self, name: str, a: Value, b: Value, shape: Shape) -> Value | None:
-        """x + 0, x - 0, x * 1 and x / 1 are x."""
+        """Simplifies x + 0, x - 0, x * 1 and x / 1 to x."""
         neutral = {"add": 0.0, "subtract": 0.0, "multiply": 1.0, "divide": 1.0}.get(name)
         pairs = ((a, b),) if name in ("subtract", "divide") else ((a, b), (b, a))
         return next(
@@ -229,12 +229,12 @@ class Tape:
         )
 
     def transpose(self, x: Value, permutation: Sequence[int]) -> Value:
-        """Dimensions in another order; two in a row are one, and where only dimensions of 1 move it is a view."""
+        """Permutes dimensions. Two permutations in a row are merged; if only dimensions of 1 move, the result is a view."""
         x = self.real(x)
         permutation = tuple(permutation)
         shape = tuple(x.shape[axis] for axis in permutation)
-        moved = [axis for axis in permutation if x.shape[axis] != 1]
-        if moved == sorted(moved) or x.constant is not None:
+        axes = [axis for axis in permutation if x.shape[axis] != 1]
+        if axes == sorted(axes) or x.constant is not None:
             if x.constant is not None and x.constant.size > 1:
                 return self.constant(x.constant.transpose(permutation), x.kind)
             return self.view(x, shape)
@@ -264,7 +264,7 @@ class Tape:
         return xs[0]
 
     def pad(self, x: Value, before: Sequence[int], after: Sequence[int]) -> Value:
-        """Zeros around `x`."""
+        """Pads `x` with zeros."""
         x = self.real(x)
         shape = tuple(a + n + b for a, n, b in zip(before, x.shape, after, strict=True))
         return (
@@ -274,25 +274,25 @@ class Tape:
         )
 
     def whole(self, x: Value) -> Value:
-        """A constant written out, for nodes that do not broadcast."""
+        """A constant at its full shape, for nodes that do not broadcast."""
         return x if number(x) is None or x.numel == 1 else self.written(x)
 
     def written(self, x: Value) -> Value:
-        """A constant of one number with all its elements."""
+        """A constant of equal elements at its full shape."""
         data = np.full(x.shape, number(x), dtype=np.float32)
         return self._known.setdefault(("written", x), Value(x.shape, x.dtype, x.kind, constant=data))
 
     # ---- products and sums ---------------------------------------------------------------------------------------------------
 
     def matmul(self, a: Value, b: Value) -> Value:
-        """a [..., M, K] times b [..., K, N]. Of two ways to take a transposed operand, the one that moves fewer bytes."""
+        """Multiplies a [..., M, K] by b [..., K, N]. A transposed operand is read in the way that copies fewer bytes."""
         a, b = self.whole(self.real(a)), self.whole(self.real(b))
         shape = (*a.shape[:-1], b.shape[-1])
         if a.shape[-1] == 0:
             return self.full(shape, 0.0)
         left, right = _untransposed(self, a), _untransposed(self, b)
-        moved = b.numel + math.prod(shape)  # what a^T b = (b^T a)^T copies
-        if left is not None and (right is not None or moved < a.numel):
+        copied = b.numel + math.prod(shape)  # elements that a^T b = (b^T a)^T copies
+        if left is not None and (right is not None or copied < a.numel):
             flipped = self.matmul(right, left) if right is not None else self.matmul(_flipped(self, b), left)
             return _flipped(self, flipped)
         if right is not None:
@@ -300,7 +300,7 @@ class Tape:
         return self.node("matmul", [a, b], shape, flag=0)
 
     def sum(self, x: Value, dims: Sequence[int], keep: bool, factor: float = 1.0) -> Value:
-        """Sums over some dimensions, as products with a vector of `factor`."""
+        """Sums over some dimensions as products with a vector of `factor`."""
         x = self.real(x)
         rank = len(x.shape)
         dims = sorted(dim % rank for dim in dims) if dims else list(range(rank))
@@ -320,7 +320,7 @@ class Tape:
             total = self.full(kept, 0.0)
         elif (
             after == 1 and before == 1 and across > 4096 and across % 64 == 0
-        ):  # no vector of that length in the artifact
+        ):  # keeps a vector of that length out of the artifact
             rows = self.matmul(self.view(x, (across // 64, 64)), self.constant(np.ones((64, 1))))
             total = self.sum(self.view(rows, (1, across // 64)), [1], True, factor)
         elif after == 1:
@@ -335,7 +335,7 @@ class Tape:
     def kernel(
         self, name: str, arguments: list[Any], results: Sequence[tuple[Sequence[int], torch.dtype]]
     ) -> list[Value]:
-        """`arguments` in the order of the schema, without the results, which come last."""
+        """Calls a kernel. `arguments` follow the schema's order without the results, which come last."""
         op = Op(name, [a for a in _flat(arguments) if isinstance(a, Value)], arguments=arguments)
         key = (name, tuple(_hashable(arguments)), tuple((tuple(s), d) for s, d in results))
         if key not in self._known:
@@ -355,7 +355,7 @@ class Tape:
 
 
 def number(x: Value) -> float | None:
-    """What all elements of a constant are, if they are the same."""
+    """The number that all elements of a constant equal, or None."""
     return float(x.constant) if x.constant is not None and x.constant.size == 1 else None
 
 
@@ -373,7 +373,7 @@ def _hashable(arguments: Sequence[Any]) -> list[Any]:
 
 
 def _untransposed(tape: Tape, x: Value) -> Value | None:
-    """The value that `x` is the transpose of, where that is nearer to memory as it lies."""
+    """The value of which `x` is the transpose, if that value is closer to the layout in memory."""
     if x.op is None or x.op.name != "transpose":
         return None
     permutation = x.op.attributes["permutation"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules for truths: comparisons of whole numbers, and what is chosen by them. A truth is 0 for true and -1 for false."""
+"""Rules for truths: comparisons of whole numbers, and choices by them. A truth is 0 for true and -1 for false."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RULES = RuleBook()
 
 
 def _at_most(at: Lowering, a: Any, b: Any, margin: float) -> Value | None:
-    """a <= b - margin."""
+    """The truth of a <= b - margin."""
     a, b = at.value(a), at.value(b)
     if a.kind != "integer" or b.kind != "integer":
         return None
@@ -73,7 +73,7 @@ def _not(at: Lowering, a: Value) -> Value | None:
 
 @RULES("aten.where.self")
 def _where(at: Lowering, condition: Value, a: Value, b: Value) -> Value | None:
-    """Both sides are computed and weighed with 1 and 0, so they must be finite; -inf is allowed where only a softmax reads it."""
+    """Weighs both branches with 1 and 0, so they must be finite. -inf is allowed if only a softmax reads the result."""
     t = at.tape
     if condition.kind != "truth" or "truth" in (a.kind, b.kind):
         return None
@@ -90,7 +90,7 @@ def _where(at: Lowering, condition: Value, a: Value, b: Value) -> Value | None:
 
 
 def _times(t: Tape, x: Value, factor: float) -> Value:
-    """Of a broadcast value, its source is scaled."""
+    """Scales a value; scales the source of a broadcast."""
     if x.expanded is not None:
         source, shape = x.expanded
         return t.view(t.expand(t.binary("multiply", source, t.full((), factor)), shape), x.shape)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports ExecuTorch, which is slow and says much while it is imported."""
+"""Imports ExecuTorch quietly. The import is slow and prints a lot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bespoke.errors import MissingDependency
 
 @cache
 def load_executorch() -> None:
-    """Raises MissingDependency where it is not installed."""
+    """Raises MissingDependency if it is not installed."""
     try:
         with quiet_imports("executorch", "root"):
             import executorch.backends.xnnpack.serialization.xnnpack_graph_serialize

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What XNNPACK allocates for a delegate while it runs, computed from its nodes as XNNPACK's own planner does.
+"""Computes the memory that XNNPACK allocates to run a delegate, from its nodes and as XNNPACK's own planner does.
 
-Values that pass from node to node share memory by their lifetimes; a product packs its right operand again for each call. All
-delegates of a process share one such region, as large as the largest of them needs.
+Values between nodes share memory by their lifetimes. A product packs its right operand again for each call. All delegates of a
+process share one workspace, as large as the largest of them needs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bespoke_plugins.targets.executorch.qb4w.weight import PRODUCT, SHIFTS
 from bespoke_plugins.targets.executorch.tape import Op, Value
 
 ALIGNMENT = 64
-TAIL_BYTES = 128  # XNN_EXTRA_BYTES: XNNPACK may read so far past the end of what it is given
+TAIL_BYTES = 128  # XNN_EXTRA_BYTES: XNNPACK may read so far past the end of a tensor
 PACKED_COLUMNS = 32  # the widest tile that XNNPACK packs for
 _NEVER_IN_PLACE = frozenset(["matmul", "transpose", "slice", "concatenate", "pad", "quantize", PRODUCT, SHIFTS])
 
@@ -24,10 +24,10 @@ Life = tuple[int, int, int]  # bytes, first and last step
 
 
 def xnnpack_bytes(nodes: Sequence[Op], external: set[Value]) -> int:
-    """Of a delegate whose arguments are `external`."""
+    """Workspace of a delegate whose arguments are `external`."""
     steps = _with_int8(_with_reshapes(nodes, external))
     readers = Counter(value for op in steps for value in op.inputs)
-    blocks: dict[Value, Value] = {}  # by value, the one whose memory it has
+    blocks: dict[Value, Value] = {}  # value -> the value whose memory it uses
     lives: dict[Value, list[int]] = {}
     packed: list[Life] = []
     for step, op in enumerate(steps):
@@ -46,21 +46,21 @@ def xnnpack_bytes(nodes: Sequence[Op], external: set[Value]) -> int:
 
 
 def _with_reshapes(nodes: Sequence[Op], external: set[Value]) -> list[Op]:
-    """A view of what the delegate computes itself is a node of its own, before its first reader."""
+    """Adds a reshape node for each view of a value that the delegate computes, before its first reader."""
     steps: list[Op] = []
-    made: set[Value] = set()
+    computed: set[Value] = set()
     for op in nodes:
         for value in op.inputs:
-            if value.viewed in made and value not in made and value not in external:
+            if value.viewed in computed and value not in computed and value not in external:
                 steps.append(Op("reshape", [value.base], [value]))
-                made.add(value)
+                computed.add(value)
         steps.append(op)
-        made |= set(op.outputs)
+        computed |= set(op.outputs)
     return steps
 
 
 def _with_int8(nodes: Sequence[Op]) -> list[Op]:
-    """What is multiplied with int4 weights is a value of its own: a byte for a number, and 8 for each row and for 16 besides."""
+    """Adds the int8 copy of each left operand of an int4 product: a byte a number, 8 bytes a row and 8 for 16 more rows."""
     steps: list[Op] = []
     rows: dict[Value, Value] = {}
     for op in nodes:
@@ -75,7 +75,7 @@ def _with_int8(nodes: Sequence[Op]) -> list[Op]:
 
 
 def _reusable(op: Op, result: Value, blocks: dict[Value, Value], readers: Counter[Value]) -> Value | None:
-    """The first operand whose memory the result takes over: both have one reader, and the same size."""
+    """The first operand whose memory the result takes over. Both have one reader and the same size."""
     if op.name in _NEVER_IN_PLACE or readers[result] != 1:
         return None
     fitting = (
@@ -85,7 +85,7 @@ def _reusable(op: Op, result: Value, blocks: dict[Value, Value], readers: Counte
 
 
 def _packed_bytes(op: Op) -> int:
-    """The right operand of a product in tiles of whole columns, with room for a bias."""
+    """Bytes of a product's right operand, packed in tiles of whole columns with room for a bias."""
     right = op.inputs[1]
     deep, wide = (right.shape[-1], right.shape[-2]) if op.attributes["flag"] else right.shape[-2:]
     batch = right.numel // max(1, deep * wide)
@@ -93,8 +93,10 @@ def _packed_bytes(op: Op) -> int:
 
 
 def place(lives: Iterable[Life]) -> tuple[int, list[int]]:
-    """Offsets of blocks that share memory by their lifetimes, and where the last one ends: the largest block first, each at the
-    lowest place that is free in all of its life."""
+    """The total size and the offsets of blocks that share memory by their lifetimes.
+
+    It places the largest block first. Each block takes the lowest place that is free for its whole lifetime.
+    """
     lives = list(lives)
     offsets = [0] * len(lives)
     placed: list[int] = []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An interpreter of MIL programs in numpy. `CoreML.open` runs artifacts in it where there is no Core ML.
 
-It reads the bytes of a spec itself and computes what the MIL specification says. It refuses what it does not know, because an
-ignored attribute gives another program. It says what a file means, not what Apple's runtime makes of it.
+It parses the bytes of a spec itself and computes what the MIL specification defines. It refuses anything unknown, because an
+ignored attribute would change the program. It shows what a file means and not how Apple's runtime executes it.
 """
 
 from bespoke_plugins.targets.coreml.mil.interpreter import Interpreter

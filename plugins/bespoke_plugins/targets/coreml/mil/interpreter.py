@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a spec: operation by operation, every value with the shape and the element type that the file declares.
+"""Runs a spec operation by operation and gives each value the shape and element type that the file declares.
 
-Floats are computed in fp32 and rounded to the declared type after each operation, so that a program in fp16 rounds where a device
-may. An integer beyond int32 is an error, and so are an operator, a parameter or an element type that is not in the table.
+Floats are computed in fp32 and rounded to the declared type after each operation, so a program in fp16 rounds where a device may.
+An integer beyond int32 is an error. So is an operator, a parameter or an element type that the table lacks.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from bespoke_plugins.targets.coreml.mil.wire import refused
 
 __all__ = ["Interpreter"]
 
-_KINDS = {"bool": "b", "fp16": "f", "fp32": "f"}  # of numpy's arrays; "i" of all others
+_KINDS = {"bool": "b", "fp16": "f", "fp32": "f"}  # numpy's kind of an array; "i" for other types
 
 
 class Interpreter:
-    """One spec, checked as a whole before it runs. `ran`: how often each kind of operator has run."""
+    """One spec, checked before it runs. `ran`: how often each operator has run."""
 
     def __init__(self, spec: Spec) -> None:
-        """Raises DataError for what the table does not have, and for values that are used before they are there."""
+        """Raises DataError for anything that the table lacks and for a value that is used before it exists."""
         self.spec = spec
         self.ran: dict[str, int] = {}
         self._constants: dict[str, Constant] = {}
@@ -40,7 +40,7 @@ class Interpreter:
                 raise refused(f"the output '{feature.name}' as {types.get(feature.name)}", f"{feature.type}")
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Outputs by the names of features, for arrays of the inputs' shapes and types."""
+        """Outputs by feature name, for arrays with the inputs' shapes and types."""
         values: dict[str, np.ndarray] = {}
         for feature in self.spec.inputs:
             given, wanted = inputs[feature.name], feature.type
@@ -49,7 +49,7 @@ class Interpreter:
                     f"{given.dtype} {list(given.shape)} as {feature.name}", f"{wanted.dtype} {list(wanted.shape)}"
                 )
             values[feature.name] = given
-        with np.errstate(over="ignore"):  # what fp16 cannot hold
+        with np.errstate(over="ignore"):  # numbers beyond fp16 become infinite
             for operation, operator in self._steps:
                 self._run(operation, operator, values)
         return {feature.name: values[feature.name] for feature in self.spec.outputs}
@@ -139,7 +139,7 @@ class Interpreter:
 
 
 def _widened(array: np.ndarray) -> np.ndarray:
-    """fp16 as fp32, integers as int64."""
+    """Widens fp16 to fp32 and integers to int64."""
     return (
         array.astype(np.float32)
         if array.dtype == np.float16

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MIL's operators as its specification defines them, one function each: parameters are those of the operator, optional ones with
-its defaults. Floats come in as fp32 and integers as int64; what comes out is rounded to the declared type by the interpreter.
+"""MIL's operators as its specification defines them, one function each. Parameters and defaults are the operator's. Floats come in
+as fp32 and integers as int64. The interpreter rounds results to the declared type.
 
-What an operator is not written for it raises as ValueError.
+An operator raises ValueError for a case that it does not implement.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ BOOL = frozenset({"bool"})
 
 @dataclass(frozen=True)
 class Operator:
-    """`tensors`: parameters with tensors, and the element types that each may have; those of one call agree unless `mixed`.
-    Other parameters are constants but for those in `computed`."""
+    """One operator.
+
+    `tensors` maps parameters that take tensors to their element types. The types in one call agree unless `mixed`. Other
+    parameters are constants except those in `computed`.
+    """
 
     run: Callable[..., Any]
     tensors: dict[str, frozenset[str]]
@@ -44,12 +47,14 @@ def _operator(
     mixed: bool = False,
     **tensors: frozenset[str],
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers a function under `names`; `x`, `y` and `values` are tensors of `of`, others are named."""
+    """Registers a function under `names`. `x`, `y` and `values` take tensors of types `of`; other tensors are named."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         parameters = inspect.signature(function).parameters
         known = {name: of for name in ("x", "y", "values") if name in parameters} | tensors
-        required = frozenset(name for name, one in parameters.items() if one.default is inspect.Parameter.empty)
+        required = frozenset(
+            name for name, parameter in parameters.items() if parameter.default is inspect.Parameter.empty
+        )
         for name in names:
             OPERATORS[name] = Operator(function, known, frozenset(computed), mixed, frozenset(parameters), required)
         return function
@@ -118,7 +123,7 @@ def _clip(x: Array, alpha: Array, beta: Array) -> Array:
 
 @_operator("cast", of=ANY)
 def _cast(x: Array, dtype: str) -> Array:
-    """A float becomes an integer towards 0. The declared type, which the interpreter holds to `dtype`, rounds."""
+    """Converts a float to an integer towards 0. The interpreter checks the declared type against `dtype` and rounds to it."""
     return np.trunc(x) if dtype == "int32" and x.dtype.kind == "f" else x != 0 if dtype == "bool" else x
 
 
@@ -161,7 +166,7 @@ def _reduce_max(x: Array, axes: Array | None = None, keep_dims: Any = False) -> 
 
 @_operator("reduce_argmax", of=NUMBERS)
 def _reduce_argmax(x: Array, axis: Any = -1, keep_dims: Any = False, output_dtype: str = "int32") -> Array:
-    """The first of equal ones."""
+    """The position of the largest element; the first if several are equal."""
     if output_dtype != "int32":
         raise ValueError(f"positions in {output_dtype}")
     return np.argmax(x, int(axis), keepdims=bool(keep_dims))
@@ -204,7 +209,7 @@ def _squeeze(x: Array, axes: Array | None = None) -> Array:
 
 @_operator("concat", of=ANY)
 def _concat(values: Sequence[Array], axis: Any, interleave: Any = False) -> Array:
-    """`interleave`: the first slice of each, then the second of each, and so on."""
+    """Joins arrays. `interleave`: the first slice of each, then the second of each, and so on."""
     if not interleave:
         return np.concatenate(values, int(axis))
     axis = int(axis) % values[0].ndim
@@ -237,7 +242,7 @@ def _slice_by_index(
     end_mask: Array | None = None,
     squeeze_mask: Array | None = None,
 ) -> Array:
-    """`begin_mask`: begin is 0. `end_mask`: all to the end. Of a dimension with `squeeze_mask` the one element at begin."""
+    """Cuts out a slice. `begin_mask`: begin is 0. `end_mask`: to the end. `squeeze_mask`: only the element at begin."""
     no = np.zeros(x.ndim, bool)
     first, last, gone = (no if mask is None else mask for mask in (begin_mask, end_mask, squeeze_mask))
     steps = np.ones(x.ndim, np.int64) if stride is None else stride
@@ -255,7 +260,7 @@ def _slice_by_index(
 
 @_operator("slice_by_size", of=ANY, computed=("begin",))
 def _slice_by_size(x: Array, begin: Array, size: Array) -> Array:
-    """-1: all the rest."""
+    """Cuts out `size` elements; -1 means all that follow."""
     ends = np.where(size == -1, x.shape, begin + size)
     if (begin < 0).any() or (ends > x.shape).any():
         raise ValueError(f"from {begin.tolist()} to {ends.tolist()} of {list(x.shape)}")
@@ -271,7 +276,7 @@ def _tile(x: Array, reps: Array) -> Array:
 
 @_operator("pad", of=NUMBERS)
 def _pad(x: Array, pad: Array, mode: str = "constant", constant_val: Any = 0) -> Array:
-    """Of the last dimensions: before, after, before, after."""
+    """Pads the last dimensions. `pad` has two numbers for each: before and after."""
     if mode != "constant":
         raise ValueError(f"the mode '{mode}'")
     pairs = [(0, 0)] * (x.ndim - len(pad) // 2) + [(int(a), int(b)) for a, b in pad.reshape(-1, 2)]
@@ -296,7 +301,7 @@ def _gather_along_axis(x: Array, indices: Array, axis: Any = 0, validate_indices
 
 
 def _within(indices: Array, x: Array, axis: int) -> None:
-    """What is outside is undefined where it is not validated, and an error where it is."""
+    """Raises ValueError for an index out of bounds. MIL leaves the result undefined unless it validates indices."""
     if indices.size and not (indices.min() >= 0 and indices.max() < x.shape[axis]):
         raise ValueError(f"an index of {indices.min()} to {indices.max()} into {x.shape[axis]}")
 
@@ -316,7 +321,7 @@ def _fill(shape: Array, value: Array) -> Array:
 
 @_operator("constexpr_blockwise_shift_scale", data=frozenset({"int4", "int8"}), scale=FLOATS, mixed=True)
 def _blockwise(data: Array, scale: Array) -> Array:
-    """data scale, each scale for a block as large as the shapes of both say."""
+    """Multiplies data by scale. The ratio of the shapes is the size of a scale's block."""
     for axis, (size, blocks) in enumerate(zip(data.shape, scale.shape, strict=True)):
         if size % blocks:
             raise ValueError(f"{blocks} blocks of {size}")

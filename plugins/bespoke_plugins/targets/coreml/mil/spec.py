@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Core ML model of one MIL program as records: what `Model.proto`, `FeatureTypes.proto` and `MIL.proto` say of its bytes."""
+"""A Core ML model with one MIL program as records, parsed by `Model.proto`, `FeatureTypes.proto` and `MIL.proto`."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ _SCHEMA = {
 
 @dataclass(frozen=True)
 class Type:
-    """Of a value. `dtype`: MIL's name of the element type."""
+    """The type of a value. `dtype`: MIL's name of the element type."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -90,7 +90,7 @@ class Type:
 
 @dataclass(frozen=True)
 class Feature:
-    """An input or output of the model. `description`: what its author says of it."""
+    """An input or output of the model. `description`: the author's text."""
 
     name: str
     type: Type
@@ -99,14 +99,14 @@ class Feature:
 
 @dataclass(frozen=True)
 class Reference:
-    """A value by its name."""
+    """A value that is named."""
 
     name: str
 
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """A value that stands in the file: an array, or a text."""
+    """A value in the file: an array or a text."""
 
     value: Any
     type: Type
@@ -114,7 +114,7 @@ class Constant:
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """`inputs`: for each parameter the values that it is given, more than one where it takes a tuple."""
+    """One operation. `inputs`: each parameter's values; several if it takes a tuple."""
 
     kind: str
     name: str
@@ -124,7 +124,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Spec:
-    """A model. `version`: 9 needs iOS 18, 10 iOS 26. `inputs` and `outputs` are those of the description."""
+    """A model. `version`: 9 needs iOS 18 and 10 needs iOS 26. `inputs` and `outputs` come from the description."""
 
     version: int
     opset: str
@@ -134,7 +134,7 @@ class Spec:
 
 
 def read_spec(data: bytes | Path) -> Spec:
-    """Raises DataError for whatever is not a Core ML model of one MIL function with a fixed shape for everything."""
+    """The model in these bytes. Raises DataError unless it is one MIL function with fixed shapes."""
     bytes_ = data if isinstance(data, bytes) else data.read_bytes()
     model = read_message(bytes_, "Model", _SCHEMA)
     functions = _one(_one(model, "program"), "functions", several="functions")
@@ -228,6 +228,6 @@ def _constant(message: Message) -> Constant:
 
 
 def _unpacked(raw: np.ndarray, count: int) -> np.ndarray:
-    """Two signed numbers of four bits from each byte, the lower first."""
+    """Unpacks two signed 4-bit numbers from each byte, the low one first."""
     both = np.stack([raw & 15, raw >> 4], -1).reshape(-1)[:count].astype(np.int8)
     return np.where(both > 7, both - 16, both).astype(np.int8)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads protobuf's wire format by a table of fields, and refuses a field that the table does not have.
+"""Reads protobuf's wire format by a table of fields and refuses a field that the table lacks.
 
 message    (key, value)*; key = varint of field << 3 | wire type
 wire type  0: varint, 1: 8 bytes, 2: length as varint, then so many bytes, 5: 4 bytes
@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from bespoke.errors import DataError
 
 Message = dict[str, list[Any]]
-"""Every field that is there by its name, with its values in their order."""
+"""The fields of a message: name -> values in order."""
 
 
 class Field(NamedTuple):
-    """`kind`: "number" (varints, also packed), "bytes", "text", or the name of a message."""
+    """A field. `kind`: "number" (varints, also packed), "bytes", "text" or the name of a message."""
 
     name: str
     kind: str
@@ -31,7 +31,7 @@ def refused(got: str, expected: str) -> DataError:
 
 
 def read_message(data: bytes, kind: str, schema: Schema) -> Message:
-    """The message of this kind in `data`. Raises DataError for a field that is not in the schema, and for bytes that end early."""
+    """The message of this kind in `data`. Raises DataError for a field that the schema lacks and for bytes that end early."""
     fields, message = schema[kind], Message()
     for number, value in _entries(data):
         field = fields.get(number)
@@ -81,7 +81,7 @@ def _entries(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of 64 bits, negative where its highest bit is set, and where the next one begins."""
+    """A 64-bit number, negative if its highest bit is set, and the position after it."""
     number = shift = 0
     while at < len(data) and shift < 70:
         number |= (data[at] & 127) << shift

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forward graphs whose products with int4 weights XNNPACK computes, with activations rounded to int8 (its `qb4w`)."""
+"""Forward graphs in which XNNPACK computes the products with int4 weights and rounds activations to int8 (its `qb4w`)."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A forward graph with its quantized weights, which `linear_int4` is given, inside XNNPACK's delegates."""
+"""Lowers a forward graph with the quantized weights of its `linear_int4` operators inside XNNPACK's delegates."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from bespoke_plugins.targets.executorch.qb4w.weight import GROUP, PRODUCT, SHIFT
 
 
 def takes(graph: Graph) -> bool:
-    """Whether there is a product for XNNPACK, and no other use of quantized weights, which would not know them as constants."""
+    """Whether the graph has products for XNNPACK and no other use of quantized weights, which could not read constants."""
     used = {str(node.target) for node in graph.module.graph.nodes if str(node.target).startswith("bespoke.")}
     return LINEAR_INT4 in used and all("int4" not in name or name == LINEAR_INT4 for name in used)
 
 
 def check_forward(graph: Graph) -> None:
-    """Raises Unsupported for a graph of a backward pass."""
+    """Raises Unsupported for a backward pass."""
     for node in graph.module.graph.nodes:
         if str(node.target) in BACKWARD:
             raise Unsupported(
@@ -37,7 +37,7 @@ def check_forward(graph: Graph) -> None:
 
 
 class Int4Lowering(Lowering):
-    """`held`: operands of the graph that are part of the program, by name. `weights`: those that products came to use."""
+    """Lowers one graph. `held`: operands that become part of the program, by name. `weights`: those that products use."""
 
     def __init__(self, graph: Graph, held: Mapping[str, np.ndarray]) -> None:
         super().__init__(graph)
@@ -53,7 +53,7 @@ class Int4Lowering(Lowering):
         if str(self.node.target) != LINEAR_INT4:
             return super()._call()
         x, codes, scales, start, columns = self.node.args
-        if not {codes, scales, start} <= {*self.held, None}:  # of a graph whose weights stay operands: our own kernel
+        if not {codes, scales, start} <= {*self.held, None}:  # weights that stay operands use our own kernel
             return super()._call()
         first, groups = 0 if start is None else int(self.held[start]) // GROUP, -(-columns // GROUP)
         half = GROUP // 2
@@ -61,7 +61,7 @@ class Int4Lowering(Lowering):
             self.held[codes][:, first * half : (first + groups) * half], self.held[scales][:, first : first + groups]
         )
         self.weights.append(weight)
-        rows = self.tape.pad(self._argument(x), (0, 0), (0, weight.shape[1] - columns))  # weights of padding are 0
+        rows = self.tape.pad(self._argument(x), (0, 0), (0, weight.shape[1] - columns))  # weights in the padding are 0
         shape = (rows.shape[0], weight.shape[0])
         product = self.tape.node(PRODUCT, [rows], shape, weight=weight)
         sums = self.tape.sum(self.tape.view(rows, (rows.shape[0] * groups, GROUP)), [1], keep=False)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A weight as XNNPACK's qb4w has it: our codes (low nibble first, 8 is zero), their scales rounded from fp16 to bf16.
+"""A weight in XNNPACK's qb4w format: our codes (low nibble first, 8 is zero) and their scales rounded from fp16 to bf16.
 
-XNNPACK takes positive scales alone. Where a group's scale s is negative, each code c becomes 15 - c, which has the same four bits:
+XNNPACK takes positive scales alone. If a group's scale s is negative, each code c becomes 15 - c, which still fits four bits:
 
     (c - 8) s = ((15 - c) - 8) |s| + |s|
 
-so such a group lacks |s|, its shift, times the sum of the group's 32 activations: one more product in fp32, a 32nd as large.
-A group whose scale is 0 has codes of 8 and a scale of 1.
+Such a group lacks its shift |s| times the sum of the group's 32 activations. One more product in fp32 adds it, a 32nd as large.
+A group with scale 0 gets codes of 8 and a scale of 1.
 
-When a program is loaded, XNNPACK lays the codes out anew for the processor at hand ("packs" them), into a file that is mapped: the
-engine gives it one, and weights with the same name share it.
+At load, XNNPACK packs the codes for the processor into a mapped file. The engine provides the file, and weights with the same name
+share it.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from functools import cached_property
 import numpy as np
 import torch
 
-PRODUCT = "int4_product"  # a node: rows of x as int8, times the transpose of a weight
-SHIFTS = "int4_shifts"  # a node: sums of groups of x [rows, groups] in fp32, times the transpose of a weight's shifts
+PRODUCT = "int4_product"  # a node: int8 rows of x times the transpose of a weight
+SHIFTS = "int4_shifts"  # a node: fp32 sums of groups of x [rows, groups] times the transpose of a weight's shifts
 GROUP = 32
-ZEROS = 0x88  # a byte of codes
+ZEROS = 0x88  # a byte of two codes that mean 0
 PAGE_BYTES, TILE_ROWS, INDEX_BYTES = (
     4096,
     32,
     200,
-)  # of a packed weight: it starts a page, in tiles of rows; its entry in the index
-PROGRAM_BYTES, WEIGHT_BYTES = 24_000, 4_000  # anonymous, of a program that is open and for each of its weights
+)  # layout of a packed weight: page alignment, rows of a tile, bytes of its index entry
+PROGRAM_BYTES, WEIGHT_BYTES = 24_000, 4_000  # anonymous memory of an open program and of each of its weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class Int4Weight:
 
     @classmethod
     def of(cls, codes: np.ndarray, scales: np.ndarray) -> Int4Weight:
-        """`scales` as a bundle has them, in fp16."""
+        """A weight from a bundle's codes and its fp16 `scales`."""
         rounded = torch.from_numpy(scales.astype(np.float32)).to(torch.bfloat16)
         signed = rounded.float().numpy()
         below, none = signed < 0, signed == 0
@@ -61,15 +61,17 @@ class Int4Weight:
 
     @cached_property
     def name(self) -> str:
-        """Of all that it holds: XNNPACK asks for nothing else before it takes what is packed."""
-        said = b"".join((repr(self.shape).encode(), self.codes.tobytes(), self.scales.tobytes(), self.shifts.tobytes()))
-        return hashlib.sha256(said).hexdigest()
+        """Hash of the whole content: XNNPACK checks nothing else before it reuses packed weights."""
+        content = b"".join(
+            (repr(self.shape).encode(), self.codes.tobytes(), self.scales.tobytes(), self.shifts.tobytes())
+        )
+        return hashlib.sha256(content).hexdigest()
 
     @property
     def parts(self) -> dict[str, int]:
-        """By name, the bytes that each constant takes packed, at most: the weight itself, and its shifts."""
+        """Most packed bytes of each constant by name: the weight and its shifts."""
         out, columns = self.shape
-        tiles = -(-out // TILE_ROWS) * TILE_ROWS  # for each row of them also the sum of its weights and a bias
+        tiles = -(-out // TILE_ROWS) * TILE_ROWS  # each row also stores the sum of its weights and a bias
         return {
             self.name: _in_pages(tiles * (columns // 2 + columns // GROUP * 2 + 8)),
             self.shifts_name: _in_pages(tiles * (columns // GROUP + 1) * 4),
@@ -85,10 +87,10 @@ def _in_pages(size: int) -> int:
 
 
 def open_bytes(weights: Sequence[Int4Weight]) -> int:
-    """Anonymous memory of a program with these weights that is open: ExecuTorch's and XNNPACK's own structures, as measured."""
+    """Anonymous memory of an open program with these weights: structures of ExecuTorch and XNNPACK, as measured."""
     return PROGRAM_BYTES + WEIGHT_BYTES * sum(len(weight.parts) for weight in weights) if weights else 0
 
 
 def packed_bytes(weights: Sequence[Int4Weight]) -> int:
-    """Of the file of a program with these weights."""
+    """Size of the packed file of a program with these weights."""
     return sum({name: size for weight in weights for name, size in weight.parts.items()}.values())

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the vendor's compiler makes of a region: a context binary for one SoC, in fp16 with operands in fp32, behind a header of
-ExecuTorch's.
+"""Compiles a region with the vendor's compiler: a context binary for one SoC, in fp16 with fp32 operands, after ExecuTorch's header.
 
-Runs in a process of its own for each region (compiler.py): tensors and operators are numbered through the life of a process, the
-numbers stand in the binary, and the same region is to give the same bytes.
+Each region is compiled in its own process (compiler.py). The vendor numbers tensors and operators through the life of a process and
+writes the numbers into the binary. The same region must give the same bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import torch
 
 @dataclass(frozen=True)
 class Job:
-    """A region, shapes of its operands, and the SoC."""
+    """A region, the shapes of its operands and the SoC."""
 
     module: torch.fx.GraphModule
     shapes: tuple[tuple[int, ...], ...]
@@ -25,7 +24,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Binary:
-    """`settings`: of the delegate. `inputs` and `outputs`: positions among the region's, in the order of its arguments."""
+    """A compiled region.
+
+    `settings`: the delegate's settings. `inputs` and `outputs`: positions among the region's, in the order of its arguments.
+    """
 
     data: bytes
     settings: tuple[tuple[str, bytes], ...]
@@ -34,11 +36,11 @@ class Binary:
 
 
 class Refused(Exception):
-    """The vendor's compiler did not take the whole region."""
+    """The vendor's compiler refused a part of the region."""
 
 
 def compile_here(job: Job) -> Binary:
-    """Raises Refused."""
+    """Compiles in this process. Raises Refused."""
     from executorch.backends.qualcomm.serialization.qc_schema import QcomChipset
     from executorch.backends.qualcomm.utils.utils import (
         generate_htp_compiler_spec,
@@ -53,7 +55,7 @@ def compile_here(job: Job) -> Binary:
 
 
 def _delegate(program: Any) -> Binary:
-    """The one delegate that the whole region has become."""
+    """The one delegate for the whole region."""
     nodes = program.graph_module.graph.nodes
     calls = [node for node in nodes if node.op == "call_function" and "getitem" not in str(node.target)]
     outside = [str(node.target) for node in calls if "executorch_call_delegate" not in str(node.target)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A region of a graph, compiled: what may go wrong said in our words, and a signature that follows from the content."""
+"""Compiles a region of a graph, with our own error texts and a signature computed from the content."""
 
 from __future__ import annotations
 
@@ -15,41 +15,47 @@ from bespoke_plugins.targets.executorch.qnn.compiler import Compiler, compiled
 from bespoke_plugins.targets.executorch.qnn.region import Region
 from bespoke_plugins.targets.executorch.qnn.sdk import EXPECTED, NEXT_STEP, load_qnn
 
-TRIED = 32  # rows, columns and depth of a product that any compiler for NPUs takes
-SIGNATURE = slice(4, 12)  # of the header: by it the runtime tells contexts apart; ExecuTorch writes the time
+TRIED = 32  # rows, columns and depth of a trial product that every compiler for NPUs takes
+SIGNATURE = slice(4, 12)  # bytes of the header that identify a context to the runtime; ExecuTorch writes the time there
 
 
 def compile_region(region: Region, soc: str, name: str) -> Binary:
-    """Raises ConfigError for an SoC that ExecuTorch does not know, Unsupported where the NPU refuses an operator, MissingDependency
-    where there is no SDK."""
+    """The region's binary.
+
+    Raises ConfigError for an SoC that ExecuTorch does not know, Unsupported if the NPU refuses an operator, and MissingDependency
+    without an SDK.
+    """
     load_qnn()
     _check_soc(soc)
     shapes = tuple(tuple(node.meta["val"].shape) for node in region.inputs)
-    made = compiled(Job(region.module, shapes, soc))
-    if isinstance(made, Refused):
+    binary = compiled(Job(region.module, shapes, soc))
+    if isinstance(binary, Refused):
         operators = sorted({str(node.target) for node in region.nodes})
         raise Unsupported(
             f"Graph '{name}', operators {', '.join(operators)}",
-            got=str(made),
+            got=str(binary),
             expected="one delegate that takes every operator",
             next_step="Leave out delegate = 'qnn'",
         )
-    signed = bytearray(made.data)
-    signed[SIGNATURE] = hashlib.sha256(made.data[SIGNATURE.stop :]).digest()[:8]
-    return replace(made, data=bytes(signed))
+
+    signed = bytearray(binary.data)
+    signed[SIGNATURE] = hashlib.sha256(binary.data[SIGNATURE.stop :]).digest()[:8]
+    return replace(binary, data=bytes(signed))
 
 
 def check_compiler(soc: str) -> None:
-    """Raises MissingDependency where there is no SDK or one that compiles nothing, ConfigError for an SoC that ExecuTorch does not
-    know: the SDK's libraries may all be there, and be of another version than ExecuTorch is made for."""
+    """Raises MissingDependency without an SDK that compiles a product, and ConfigError for an SoC that ExecuTorch does not know.
+
+    It compiles a product because the SDK's libraries may be complete and still have a version that ExecuTorch does not support.
+    """
     load_qnn()
     _check_soc(soc)
-    made = compiled(Job(_product(), ((TRIED, TRIED),), soc))
-    if isinstance(made, Refused):
-        Compiler.instance().end()  # it has the environment with which it was started
+    binary = compiled(Job(_product(), ((TRIED, TRIED),), soc))
+    if isinstance(binary, Refused):
+        Compiler.instance().end()  # it keeps the environment from its start
         raise MissingDependency(
             f"Qualcomm's SDK at QNN_SDK_ROOT={os.environ['QNN_SDK_ROOT']!r}",
-            got=f"no program of one product for {soc}: {str(made).rstrip('.')}",
+            got=f"no program of one product for {soc}: {str(binary).rstrip('.')}",
             expected=f"{EXPECTED}, in LD_LIBRARY_PATH too",
             next_step=NEXT_STEP,
         )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that has imported the vendor's compiler, and compiles each job in a fork of its own. What it prints is dropped, and
-where a signal ends it only that job is lost.
+"""A process that imports the vendor's compiler once and compiles each job in a fork. Its output is dropped. A signal that ends a fork
+loses only that job.
 
-Answers carry no name: each is of the job that was sent last. So one job is under way at a time, and where nobody waits for its
-answer any more (Ctrl-C, an alarm) the process ends with it.
+Answers carry no name: each belongs to the job sent last. So one job runs at a time. If nobody waits for its answer any more
+(Ctrl-C, an alarm), the process ends.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from typing import IO, Any
 
 from bespoke_plugins.targets.executorch.qnn.binary import Job, Refused, compile_here
 
-HEADER = 8  # bytes of the length in front of a message
+HEADER = 8  # bytes of the length before a message
 
 
 class Ended(Refused):
-    """The process was not there any more: a new one may take the same job."""
+    """The process had ended. A new process may take the same job."""
 
 
 def compiled(job: Job) -> Any:
-    """The Binary of a Job, or the Refused that was raised: by the process that there is, or by a new one where that has ended."""
-    made = Compiler.instance().run(job)
-    return Compiler.instance().run(job) if isinstance(made, Ended) else made
+    """The Binary of a Job or the Refused that was raised. Starts a new process if the old one has ended."""
+    answer = Compiler.instance().run(job)
+    return Compiler.instance().run(job) if isinstance(answer, Ended) else answer
 
 
 class Compiler:
-    """`run(job)` gives the Binary of a Job, or the Refused that was raised. Of any thread."""
+    """The process. Any thread may call `run(job)`, which returns the Binary of a Job or the Refused that was raised."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -42,7 +42,7 @@ class Compiler:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},  # a fork has none of the threads
+            env={**os.environ, "OMP_NUM_THREADS": "1"},  # threads do not survive a fork
         )
         atexit.register(self._process.kill)
         self._alone = threading.Lock()
@@ -62,20 +62,20 @@ class Compiler:
                 raise
         if answer:
             return pickle.loads(answer)
-        self.instance.cache_clear()  # the next job has a new one
+        self.instance.cache_clear()  # the next job starts a new process
         return Ended(f"the process of the vendor's compiler, which ended with status {self._process.wait()}")
 
     def _asked(self, message: bytes) -> bytes:
-        """Empty where the process has ended."""
+        """The answer; empty if the process has ended."""
         given, results = self._process.stdin, self._process.stdout
         assert given is not None
         assert results is not None
-        with contextlib.suppress(BrokenPipeError):  # the answer that is missing says so
+        with contextlib.suppress(BrokenPipeError):  # the missing answer reports it
             _send(given, message)
         return _received(results)
 
     def end(self) -> None:
-        """The next job has a new one."""
+        """Ends the process. The next job starts a new one."""
         self._process.kill()
         self._process.wait()
         self.instance.cache_clear()
@@ -95,7 +95,7 @@ def _serve(given: IO[bytes], results: IO[bytes]) -> None:
     import executorch.backends.qualcomm.utils.utils  # noqa: F401  (once, and not in each fork, as what follows)
     from executorch.backends.qualcomm.utils.qnn_sdk_setup import disable_mkldnn_on_amd
 
-    disable_mkldnn_on_amd()  # asks the processor, for a second
+    disable_mkldnn_on_amd()  # queries the processor, which takes a second
     while message := _received(given):
         _send(results, _compiled_in_a_fork(message))
 
@@ -115,9 +115,9 @@ def _compiled_in_a_fork(message: bytes) -> bytes:
         os._exit(0)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
-        made = pipe.read()
+        answer = pipe.read()
     _, status = os.waitpid(child, 0)
-    return made or pickle.dumps(Refused(f"the vendor's compiler, which ended with status {status}"))
+    return answer or pickle.dumps(Refused(f"the vendor's compiler, which ended with status {status}"))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A forward graph as the NPU's compiler wants it: quantized weights as dense constants, masks as numbers to be added."""
+"""Rewrites a forward graph for the NPU's compiler: quantized weights become dense constants and masks become numbers to add."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from bespoke.ops import HEAD_CHUNK_INT4, LINEAR_INT4, decode, head_chunk_of_logi
 from bespoke_plugins.targets.executorch.kernels import BACKWARD
 from bespoke_plugins.targets.executorch.qnn.int4 import Int4Weight
 
-UNSEEN = -1e4  # added to scores that a softmax must not see: exp of it is 0, and fp16 holds it
+UNSEEN = -1e4  # added to masked scores: its exp is 0 and fp16 can hold it
 
 
 @dataclass(frozen=True)
 class Dense:
-    """`module` takes the operands that are not baked, in their order. `weights`: what constants were made of, by their names."""
+    """`module` takes the operands that are not baked, in order. `weights`: the int4 weights of the constants, by name."""
 
     module: torch.fx.GraphModule
     weights: Mapping[str, Int4Weight]
 
 
 def dense_graph(graph: Graph, baked: Mapping[str, np.ndarray]) -> Dense:
-    """Raises Unsupported for a graph of a backward pass."""
+    """The dense graph. Raises Unsupported for a backward pass."""
     writer = _Dense(graph, {name: torch.from_numpy(array.copy()) for name, array in baked.items()})
     operands = [
         torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in graph.inputs if spec.name not in baked
@@ -44,8 +44,8 @@ def dense_graph(graph: Graph, baked: Mapping[str, np.ndarray]) -> Dense:
 
 
 class _Dense(torch.fx.Interpreter):
-    """Runs the graph with some operators in another way: products of weights that are held, and masks. A product whose weight stays
-    an operand stays the operator that it is, for the processor."""
+    """Traces the graph with dense products for weights that are held, and with masks as numbers. A product whose weight stays an
+    operand keeps its operator, for the processor."""
 
     def __init__(self, graph: Graph, held: Mapping[str, torch.Tensor]) -> None:
         super().__init__(graph.module)
@@ -59,7 +59,7 @@ class _Dense(torch.fx.Interpreter):
         self.weights = {node: self._weight(node) for node in self.quantized}
 
     def run_with(self, *operands: torch.Tensor) -> Any:
-        """`operands`: without those that are held."""
+        """The traced module. `operands` leaves out those that are held."""
         given = iter(operands)
         return super().run(
             *[self.held[spec.name] if spec.name in self.held else next(given) for spec in self.described.inputs]
@@ -91,7 +91,7 @@ class _Dense(torch.fx.Interpreter):
         return super().call_function(target, args, kwargs)
 
     def _weight(self, node: torch.fx.Node) -> torch.Tensor:
-        """The transpose [columns, rows] of what a product reads."""
+        """The transpose [columns, rows] of the columns that a product reads."""
         codes, scales, first, columns = self._read(node)
         return decode(codes, scales, codes.shape[1] * 2, torch.float32)[:, first : first + columns].t().contiguous()
 
@@ -103,7 +103,7 @@ class _Dense(torch.fx.Interpreter):
         return all(node.args[place] is None or self.names.get(node.args[place]) in self.held for place in places)
 
     def _read(self, node: torch.fx.Node) -> tuple[torch.Tensor, torch.Tensor, int, int]:
-        """Codes, scales, and of their columns the first and how many."""
+        """Codes, scales, the first column and the number of columns."""
         codes, scales = (self._held(node.args[place]) for place in (1, 2))
         cut, columns = (None, node.args[0].meta["val"].shape[1]) if _kind(node) == "head" else node.args[3:5]
         return codes, scales, 0 if cut is None else int(self._held(cut)), columns
@@ -124,5 +124,5 @@ def _kind(node: torch.fx.Node) -> str:
 
 
 def _number(value: Any) -> Any:
-    """Of a tensor that holds one number, which the graph names."""
+    """The number in a one-element tensor that the graph names."""
     return value.args[0] if str(getattr(value, "target", "")) == "aten.scalar_tensor.default" else None

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products with int4 weights as the bundle has them, for an NPU that knows one scale a channel and not one for 32 weights.
+"""Products with the bundle's int4 weights for an NPU that has one scale a channel instead of one for 32 weights.
 
-A product is a convolution in as many groups as a row has groups of weights (GROUP of its inputs each), and then a sum over these:
+A product becomes a grouped convolution with a group for each GROUP of inputs, and then a sum over these groups:
 
     y[r, o] = sum_g  s[o, g] sum_i c[o, g, i] x[r, g, i]      r: rows, o: outputs, g: groups, i: inputs of a group
 
-The convolution has a channel for each (g, o), whose scale is s[o, g], so weights are what they were, to the last bit. Activations
-stay fp16. What it costs is a value for each (r, g, o) within the NPU.
+The convolution has a channel for each (g, o) with the scale s[o, g]. So weights stay exact to the last bit and activations stay
+fp16. The cost is a value for each (r, g, o) within the NPU.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PRODUCT = "aten.mm.default"
 
 @dataclass(frozen=True)
 class Int4Weight:
-    """`codes` int8 [outputs, groups * GROUP], `scales` float32 [outputs, groups], of which a product reads `columns`."""
+    """`codes` int8 [outputs, groups * GROUP] and `scales` float32 [outputs, groups]. A product reads `columns` of them."""
 
     codes: torch.Tensor
     scales: torch.Tensor
@@ -32,23 +32,23 @@ class Int4Weight:
 
     @staticmethod
     def of(codes: torch.Tensor, scales: torch.Tensor, first: int, columns: int) -> Int4Weight:
-        """From a bundle's codes, two in a byte, and scales: the columns from `first` on, which is where a group begins."""
+        """The columns from `first` on, where a group begins, of a bundle's packed codes (two in a byte) and scales."""
         groups = slice(first // GROUP, -(-(first + columns) // GROUP))
         both = torch.stack([codes & 15, codes >> 4], dim=-1).view(len(codes), -1, GROUP)[:, groups]
         kept = scales[:, groups].float()
-        none = kept == 0  # a compiler may want more
+        none = kept == 0  # a compiler may refuse a scale of 0
         codes = torch.where(none[..., None], 0, both.to(torch.int8) + LEAST)
         return Int4Weight(codes.flatten(1), torch.where(none, 1.0, kept), columns)
 
     @property
     def fits(self) -> bool:
-        """Whether the emulator computes what it should: with a part of a group it did not, nor with fewer outputs."""
+        """Whether the emulator computes correctly: it does not with a part of a group nor with fewer outputs."""
         return self.columns % GROUP == 0 and len(self.codes) % OUTPUTS == 0
 
 
 def with_int4_products(module: torch.fx.GraphModule, weights: Mapping[str, Int4Weight]) -> torch.fx.GraphModule:
-    """With convolutions instead of products with constants. `weights`: by the names of the constants; one that does not fit
-    stays dense."""
+    """Replaces products with constants by convolutions. `weights` is keyed by the constants' names; one that does not fit stays
+    dense."""
     writer = _Writer(module, weights)
     return torch.fx.GraphModule(writer.held, writer.rewritten())
 
@@ -76,7 +76,7 @@ class _Writer:
         return self.graph
 
     def _held_by(self, node: torch.fx.Node) -> None:
-        """Constants of an operator that stays."""
+        """Copies the constants of an operator that stays."""
         for operand in node.all_input_nodes:
             if operand.op == "get_attr" and operand not in self.copies:
                 self.copies[operand] = self._constant(str(operand.target), getattr(self.module, str(operand.target)))
@@ -95,7 +95,7 @@ class _Writer:
         return self.graph.call_function(aten.permute.default, (y, [1, 0]))
 
     def _kernel(self, name: str, weight: Int4Weight) -> torch.fx.Node:
-        """[groups * outputs, GROUP, 1, 1], dequantized: the vendor's compiler takes codes and scales for what they are."""
+        """The dequantized kernel [groups * outputs, GROUP, 1, 1]. The vendor's compiler keeps its codes and scales."""
         outputs, groups = weight.scales.shape
         codes = weight.codes.view(outputs, groups, GROUP).transpose(0, 1).reshape(-1, GROUP, 1, 1)
         operands = [
@@ -107,6 +107,6 @@ class _Writer:
         return self.graph.call_function(dequantize, (*operands, 0, LEAST, MOST, torch.int8))
 
     def _constant(self, name: str, value: torch.Tensor) -> torch.fx.Node:
-        """A parameter: a module that is pickled is traced again, which computes at once what depends on other tensors alone."""
+        """A constant as a parameter: unpickling traces a module again and would evaluate what depends on other tensors alone."""
         self.held[name] = torch.nn.Parameter(value, requires_grad=False)
         return self.graph.get_attr(name)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A graph as a program of three parts: what comes before the region of the NPU, the region, what comes after it. The first and the
-last are XNNPACK's and kernels, as ever."""
+"""Compiles a graph as a program of three parts: before the NPU's region, the region, and after it. XNNPACK and kernels compute the
+first and the last part as in any program."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BACKEND = "QnnBackend"
 
 
 def compile_for_npu(graph: Graph, soc: str, weights: str, baked: Mapping[str, np.ndarray]) -> Compiled:
-    """`weights`: "fp16" or "int4". A graph without matrix products is compiled as for any processor."""
+    """Compiles a graph. `weights`: "fp16" or "int4". A graph without matrix products is compiled as for the processor."""
     dense = dense_graph(graph, baked)
     region = region_of(dense.module)
     if region is None:
@@ -41,7 +41,7 @@ class _Delegate:
     binary: Binary
 
     def arguments(self, op: Op) -> dict[str, Any]:
-        """Of `_Program._delegated`."""
+        """Arguments for `_Program._delegated`."""
         tensors = [op.inputs[i] for i in self.binary.inputs] + [op.outputs[i] for i in self.binary.outputs]
         return {"backend": BACKEND, "data": self.binary.data, "settings": self.binary.settings, "tensors": tensors}
 

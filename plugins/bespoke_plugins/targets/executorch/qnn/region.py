@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which operators of a graph the NPU takes: one region around its matrix products, which is entered once and left once.
+"""Chooses the operators for the NPU: one region around a graph's matrix products, entered once and left once.
 
-The NPU computes in fp16. What would suffer from that stays on the processor, in fp32: squares and what is made of them (norms),
-sums with what does not come from a product (the residual stream), and all that follows from them.
+The NPU computes in fp16. Operators that need fp32 stay on the processor: squares and norms, sums with a value that no product
+computes (the residual stream), and everything that depends on them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ARITHMETIC = {
 
 @dataclass(frozen=True)
 class Region:
-    """`module` takes `inputs` and gives `outputs`, nodes of the whole graph, all float32. `after`: nodes that need the outputs."""
+    """The region as a `module` from `inputs` to `outputs`: float32 nodes of the whole graph. `after`: nodes that need the outputs."""
 
     nodes: frozenset[torch.fx.Node]
     after: frozenset[torch.fx.Node]
@@ -55,7 +55,7 @@ class Region:
 
 
 def region_of(module: torch.fx.GraphModule) -> Region | None:
-    """None: the graph has no matrix product."""
+    """The region, or None if the graph has no matrix product."""
     nodes, after = _nodes(module)
     if not nodes:
         return None
@@ -66,18 +66,19 @@ def region_of(module: torch.fx.GraphModule) -> Region | None:
 
 
 def _nodes(module: torch.fx.GraphModule) -> tuple[frozenset[torch.fx.Node], frozenset[torch.fx.Node]]:
-    """Products, what they are laid out from, and what is made of them; and all that comes after."""
+    """The region's nodes (products, the layout of their operands, and what depends on them), and all nodes after the region."""
     nodes: set[torch.fx.Node] = set()
-    made: set[torch.fx.Node] = set()  # of a product, in the region
-    left: set[torch.fx.Node] = set()  # depend on a product, and are not in it
+    derived: set[torch.fx.Node] = set()  # depend on a product and are in the region
+    left: set[torch.fx.Node] = set()  # depend on a product and are outside
     for node in module.graph.nodes:
         before = node.all_input_nodes
-        if not any(a in left for a in before) and _is_taken(node, made):
+        if not any(a in left for a in before) and _is_taken(node, derived):
             nodes.add(node)
-            if str(node.target) in PRODUCTS or any(a in made for a in before):
-                made.add(node)
-        elif any(a in left or a in made for a in before):
+            if str(node.target) in PRODUCTS or any(a in derived for a in before):
+                derived.add(node)
+        elif any(a in left or a in derived for a in before):
             left.add(node)
+
     near = _near(nodes)
     after: set[torch.fx.Node] = set()
     for node in module.graph.nodes:
@@ -91,7 +92,7 @@ def _nodes(module: torch.fx.GraphModule) -> tuple[frozenset[torch.fx.Node], froz
 
 
 def _near(nodes: set[torch.fx.Node]) -> frozenset[torch.fx.Node]:
-    """Those of them that lead to a product or from one."""
+    """The nodes that lead to a product or depend on one."""
     near: set[torch.fx.Node] = set()
     waiting = [node for node in nodes if str(node.target) in PRODUCTS]
     while waiting:
@@ -102,7 +103,7 @@ def _near(nodes: set[torch.fx.Node]) -> frozenset[torch.fx.Node]:
     return frozenset(near)
 
 
-def _is_taken(node: torch.fx.Node, made: set[torch.fx.Node]) -> bool:
+def _is_taken(node: torch.fx.Node, derived: set[torch.fx.Node]) -> bool:
     name, value = str(node.target), node.meta.get("val")
     if "getitem" in name:
         return str(node.args[0].target) == "aten.split.Tensor" and _is_float(value)
@@ -112,8 +113,10 @@ def _is_taken(node: torch.fx.Node, made: set[torch.fx.Node]) -> bool:
         return False
     before = node.all_input_nodes
     square = name == "aten.mul.Tensor" and len(before) == 1 and node.args[0] is node.args[1]
-    residual = name == "aten.add.Tensor" and any(a not in made and a.meta["val"].shape == value.shape for a in before)
-    return any(a in made for a in before) and not square and not residual
+    residual = name == "aten.add.Tensor" and any(
+        a not in derived and a.meta["val"].shape == value.shape for a in before
+    )
+    return any(a in derived for a in before) and not square and not residual
 
 
 def _is_float(value: object) -> bool:

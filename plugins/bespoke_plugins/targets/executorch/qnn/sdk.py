@@ -15,7 +15,7 @@ NEXT_STEP = f"Install it from Qualcomm, set QNN_SDK_ROOT to its folder and LD_LI
 
 
 def load_qnn() -> None:
-    """Raises MissingDependency where QNN_SDK_ROOT names no folder with the compiler's libraries."""
+    """Raises MissingDependency unless QNN_SDK_ROOT names a folder with the compiler's libraries."""
     root = os.environ.get("QNN_SDK_ROOT", "")
     if not root or not (Path(root) / LIBRARIES / "libQnnHtp.so").is_file():
         raise MissingDependency(
