@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Target `torch`: torch on the processor, the reference. It runs the graphs that every bundle carries, so it compiles nothing."""
+"""Target `torch`: torch on the processor, the reference. It runs the graphs in every bundle, so it compiles nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bespoke.contracts import TORCH_COSTS, Settings, Target, hookimpl
 
 
 class Torch(Target):
-    """torch itself."""
+    """The target `torch`."""
 
     name = "torch"
     costs = TORCH_COSTS

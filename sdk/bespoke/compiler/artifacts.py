@@ -64,8 +64,8 @@ class Artifacts:
             plans: the plans whose calls are compiled.
             graphs: all graphs of the plans, by key.
             weights: files of the converted weights, by group.
-            hollow: for an estimate, whose weights were not read. The compiler gets random weights, because it makes smaller
-                artifacts of zeros. Of artifacts of equal size only the first is compiled.
+            hollow: whether this is an estimate, whose weights were not read. The compiler then gets random weights, because zeros
+                would make smaller artifacts. Only the first of several artifacts of equal size is compiled.
         """
         target = self._target.plugin
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,7 @@ class Artifacts:
 
     @property
     def cache_bytes(self) -> int:
-        """What the engine will write into its cache folder, once for the same weights."""
+        """Bytes that the engine will write into its cache folder, once for the same weights."""
         by_weights: dict[Hashable, int] = {}
         for key, artifact in self._baked.items():
             weights = frozenset((record.weight, record.rows, record.columns) for record in key.records)

@@ -27,7 +27,7 @@ from bespoke.plan.instructions import Call, Named, Number, Plan
 
 __all__ = ["BakedKey", "baked_keys", "quantized_operands", "random_weights"]
 
-# -> positions of codes, scales and column_start, and of the number of columns, among an operator's arguments
+# operator -> positions of codes, scales, column_start and the number of columns among its arguments
 _OPERATORS: Mapping[str, tuple[int, int, int | None, int | None]] = {
     LINEAR_INT4: (1, 2, 3, 4),
     LINEAR_TRANSPOSED_INT4: (1, 2, 3, 4),
@@ -61,7 +61,7 @@ class BakedKey:
         return tuple(spec.name for spec in self.graph.inputs if spec.name not in baked)
 
     def baked(self, weights: Mapping[str, Path]) -> Baked:
-        """Returns the key with its tensors: the rows that are used, with all columns, from the bundle's files (by group)."""
+        """Returns the key with its tensors: the used rows with all columns, from the bundle's files (by group)."""
         arrays: dict[str, np.ndarray] = {}
         for record in self.records:
             group, _, tensor = record.weight.partition(".")
@@ -84,7 +84,7 @@ def random_weights(baked: Baked) -> Baked:
 
 
 def quantized_operands(graph: Graph) -> list[QuantizedOperands]:
-    """Codes and scales that a graph takes as operands and uses, in the order of the operands, each once for each way it is cut."""
+    """Codes and scales that a graph takes as operands and uses, in the operands' order. A weight appears once for each slice."""
     position = {
         node: number for number, node in enumerate(n for n in graph.module.graph.nodes if n.op == "placeholder")
     }

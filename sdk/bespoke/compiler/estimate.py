@@ -37,7 +37,7 @@ class PlanEstimate:
 class RunEstimate:
     """Bytes that a run of `steps` steps with a method writes to the files of a state.
 
-    written_bytes: the most, in one call
+    written_bytes: the largest amount, in one call
     slot_bytes:    what each call that ends before the run writes in addition; 0 for a method that keeps a few numbers a step
     """
 
@@ -49,7 +49,7 @@ class RunEstimate:
 
 @dataclass(frozen=True)
 class DialPoint:
-    """The plan for a budget. Without an estimate, no plan fits it."""
+    """The plan for a budget. No plan fits it if the estimate is None."""
 
     method: str
     sequence_length: int
@@ -61,7 +61,7 @@ class DialPoint:
 
 @dataclass(frozen=True)
 class Dial:
-    """Plans over budgets: the cost of less memory, or of more speed."""
+    """Plans over budgets: the cost of less memory or more speed."""
 
     points: tuple[DialPoint, ...]
 
@@ -86,14 +86,14 @@ def _words(choices: Mapping[str, int | str | bool]) -> str:
 class BuildEstimate:
     """The bundle that `build` would write: its plans, and the size of all files.
 
-    Golden values are not computed for an estimate, so they count with the longest form that they can have.
+    Golden values are not computed for an estimate, so they count at their maximum length.
     """
 
     plans: tuple[PlanEstimate, ...]  # those for the largest budget first
-    runs: tuple[RunEstimate, ...]  # of each method
+    runs: tuple[RunEstimate, ...]  # one for each method
     bundle_bytes: int
     budget_bytes: int | None  # the largest
-    cache_bytes: int = 0  # of the files that the engine writes on the device: weights in the layout of its processor
+    cache_bytes: int = 0  # size of the files that the engine writes on the device: weights in its processor's layout
 
     @property
     def peak_bytes(self) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plan for answers: prompts go into the KV cache in chunks, the longest for which a plan fits the budget."""
+"""The plan for answers. It prefills prompts in chunks, the longest for which a plan fits the budget."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from bespoke.plan.kinds import GENERATION
 
 __all__ = ["GenerationPlanner", "generation_request", "generation_requests"]
 
-CHUNKS = (128, 64, 32, 16)  # a longer one reads the weights less often, and holds more rows at once
+CHUNKS = (128, 64, 32, 16)  # a longer chunk reads the weights less often and holds more rows at once
 
 
 def generation_request(chunk: int, context_length: int, costs: Costs, *, bakes: bool = False) -> PlanRequest:
-    """Answers that take a prompt in chunks of so many tokens."""
+    """The request for answers with prompts in chunks of this many tokens."""
     return PlanRequest(
         GENERATION,
         write_answers,
@@ -36,7 +36,7 @@ def generation_request(chunk: int, context_length: int, costs: Costs, *, bakes: 
 
 
 def write_answers(b: PlanBuilder, model: ModelSpec) -> None:
-    """Sections `prefill` and `decode`."""
+    """Writes the sections `prefill` and `decode`."""
     prefill(b, model)
     decode(b, model)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles a graph for a target. Where the target cannot, the error names the installed targets that can."""
+"""Compiles a graph for a target. If the target cannot, the error names the installed targets that can."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All plans of a bundle: made for the costs of its first target, within the budget, reported as estimates and as a dial."""
+"""Plans a bundle within the budget, for the costs of its first target. Reports estimates and a dial."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bespoke.plan.costs import Costs, Workspace
 
 DEFAULT_CONTEXT = 1024  # rows of the KV cache
-MAX_ROUNDS = 6  # of planning: a target measures other workspaces than were estimated
+MAX_ROUNDS = 6  # most rounds of planning; a target may measure other workspaces than were estimated
 
 Subject = tuple[str, int | None]
 """Method and sequence length. `ANSWERS` is the plan whose length follows from the budget."""
@@ -62,7 +62,7 @@ class Plans:
 
     @property
     def budgets(self) -> tuple[int | None, ...]:
-        """In bytes, the largest first."""
+        """Budgets in bytes, the largest first."""
         budget = self._request.budget
         return (budget.memory_bytes, *budget.smaller_bytes)
 
@@ -83,7 +83,7 @@ class Plans:
         return planners
 
     def estimated(self, progress: BuildListener) -> dict[Key, Planned]:
-        """Plans by workspaces estimated from the graphs, before anything is compiled. Where none seems to fit: the smallest."""
+        """Plans by workspaces estimated from the graphs, before anything is compiled. If none seems to fit, the smallest."""
         planners, planned = self.planners(), {}
         keys = _keys(planners, self.budgets)
         for done, (key, planner) in enumerate(keys.items()):
@@ -120,7 +120,7 @@ class Plans:
                     planned[key] = choose(planner, key.budget)
                 except PlanDoesNotFit as error:
                     planned[key], ends[key] = planner.smallest(), planner.plan(None)
-                    if planned[key].peak > needed:  # what it names is then enough for the others
+                    if planned[key].peak > needed:  # the budget that the error names is then enough for the others
                         refusal, needed = error, planned[key].peak
             graphs = self.graphs(planned) + self.graphs(ends)
             if all(graph.key in measured for graph in graphs):

@@ -20,7 +20,7 @@ __all__ = ["AUTO", "BuildArguments", "BuildListener", "BuildRequest", "Method", 
 BuildListener = Callable[[str, int, int], None]
 """A function that a build calls with (stage, done, total)."""
 AUTO = "auto"
-"""`data`: a general set of the build's own."""
+"""The value of `data` for a general set that the build creates."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,6 @@ class BuildRequest(BuildArguments):
 
     @property
     def sequence_lengths(self) -> tuple[int, ...]:
-        """From the shortest. Without a method the longest of them still says how long an example may be."""
+        """Sequence lengths, the shortest first. Without a method the longest still limits an example."""
         training = self.methods[0].training if self.methods else self.training
         return tuple(sorted(training.sequence_lengths))

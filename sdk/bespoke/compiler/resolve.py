@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Named", "resolve"]
 
 Named = str | Sequence[str] | Mapping[str, Mapping[str, Any]]
-"""A name, several, or name -> options."""
+"""One or several names, or name -> options."""
 
 
 def resolve(optimizers: Named, targets: Named, given: BuildArguments) -> BuildRequest:
@@ -37,7 +37,7 @@ def resolve(optimizers: Named, targets: Named, given: BuildArguments) -> BuildRe
         given: the other fields of the request.
     """
     problems = _wrong_kinds(given)
-    if problems:  # what they are, before what they say
+    if problems:  # wrong types come before wrong values
         raise ConfigError.from_problems(problems)
     train_on, training = given.train_on, given.training
     methods: list[Method] = []
@@ -119,7 +119,7 @@ def _method_defaults(options: Any, training: Training) -> dict[str, Any]:
     return {name: value for name, value in defaults.items() if name not in training.model_fields_set}
 
 
-# The types that arguments must have, and the words for them in an error.
+# The types of arguments and their names in an error.
 _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "model": ((str, Path), "a folder, a GGUF file or a hub id"),
     "data": ((str, Path, type(None)), "a file, 'auto' or None"),
@@ -155,7 +155,7 @@ def _wrong_kinds(given: BuildArguments) -> list[ConfigError]:
 
 
 def _check_text(name: str, value: Any) -> None:
-    """Raises ConfigError for a path that no system takes, and for a text that no manifest can hold."""
+    """Raises ConfigError for a path that no system accepts and for a text that no manifest can hold."""
     if name in ("model", "tokenizer", "data") and value:
         arguments.path(name, value, _KINDS[name][1])
     for text in [*value, *value.values()] if isinstance(value, Mapping) else [value]:
@@ -204,7 +204,7 @@ def _plugin(kind: Literal["optimizer", "target"], name: str, problems: list[Conf
     try:
         return plugins.get(kind, name)
     except MissingDependency:
-        raise  # no setting helps
+        raise  # no setting can fix it
     except BespokeError as error:
         problems.append(ConfigError(error.subject, got=error.got, expected=error.expected, next_step=error.next_step))
         return None

@@ -14,17 +14,19 @@ from bespoke.testing.options import Fail
 
 __all__ = ["Comparison", "unstable"]
 
-MOVES = 16  # of operands, to find indices that hang on rounding: one of two nearly equal values is missed once in 2^16
+MOVES = (
+    16  # random shifts of operands that reveal indices that depend on rounding; a near tie escapes them once in 2^16
+)
 
 
 class Comparison:
     """Compares artifacts with graphs and keeps the largest relative `error`.
 
     Args:
-        fail: makes the error from got, expected and next step.
-        tolerance: by how much a result may be off, relative to its largest value.
-        rounds: the target computes in less than float32. An index of a largest value may then be another one where the traced graph
-            itself gives another one, as soon as its operands are moved by `tolerance` of their size.
+        fail: creates the error from got, expected and next step.
+        tolerance: largest error of a result, relative to its largest value.
+        rounds: whether the target computes in less than float32. The index of a largest value may then differ if the traced graph's
+            index also changes when its operands move by `tolerance` of their size.
     """
 
     def __init__(self, fail: Fail, tolerance: float, rounds: bool) -> None:
@@ -77,7 +79,7 @@ class Comparison:
     def _check_same(
         self, at: str, name: str, result: torch.Tensor, wanted: torch.Tensor, uncertain: Callable[[], torch.Tensor]
     ) -> None:
-        """`uncertain`: where another number may stand, if the target rounds."""
+        """Compares one result. `uncertain`: places where a rounding target may give another number."""
         wrong = result != wanted
         if wrong.any() and self._rounds:
             wrong &= ~uncertain()
@@ -92,18 +94,18 @@ class Comparison:
 def unstable(
     module: Callable[..., Sequence[torch.Tensor]], operands: Sequence[torch.Tensor], number: int, size: float
 ) -> torch.Tensor:
-    """Where result `number` of a module changes when each element of its operands moves by at most `size` of itself.
+    """Places where result `number` of a module changes when each element of its operands moves by at most `size` of itself.
 
-    There the result depends on how a target rounds.
+    The result depends on a target's rounding there.
     """
     expected, generator = module(*operands)[number], torch.Generator().manual_seed(0)
     changed = torch.zeros_like(expected, dtype=torch.bool)
     for _ in range(MOVES):
-        moved = [
+        shifted = [
             operand * (1 + size * (2 * torch.rand(operand.shape, generator=generator) - 1)).to(operand.dtype)
             if operand.is_floating_point()
             else operand
             for operand in operands
         ]
-        changed |= module(*moved)[number] != expected
+        changed |= module(*shifted)[number] != expected
     return changed

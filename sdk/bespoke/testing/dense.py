@@ -21,7 +21,7 @@ from bespoke.testing.tiny import Arrays, TokenBatch
 def loss_and_gradients(
     model: ModelSpec, weights: Arrays, adapter: Arrays, batch: TokenBatch
 ) -> tuple[float, dict[str, np.ndarray]]:
-    """Mean cross-entropy over the unmasked tokens of `batch`, and its gradient for every piece of the adapter."""
+    """Mean cross-entropy over the unmasked tokens of `batch` and its gradient for every piece of the adapter."""
     leaves = {name: torch.from_numpy(piece).double().requires_grad_() for name, piece in adapter.items()}
     with torch.enable_grad():
         loss = _Dense(model, weights, leaves).loss(batch)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Engines that compute a run in a contract suite: each trains it, and trains it in a process that is killed.
+"""Engines that compute a run in a contract suite. Each trains the run, and trains it in a process that is killed.
 
 Run as a module, this is the process that is killed: it trains until a step and sends itself SIGKILL within it.
 """
@@ -34,7 +34,7 @@ from bespoke.testing.target_engine import TargetEngine
 __all__ = ["Runs", "runs_of"]
 
 Choice = tuple[Target, Settings] | None
-"""A target with its options. None: torch."""
+"""A target with its options. None means torch."""
 
 
 class Runs(Protocol):
@@ -92,7 +92,7 @@ class InPython:
         assert make_engine is not None
         engine = make_engine()
         table = c.cast(c.pointer(engine.table), c.c_void_p)
-        with limited(1), closing(opened(bundle, state, engine=table)) as core:  # one thread there and here
+        with limited(1), closing(opened(bundle, state, engine=table)) as core:  # one thread, as in the other process
             return list(core.train(Request(), None, on_progress, None)["losses"])
 
     def kill(self, bundle: Path, state: Path, after: int) -> str:

@@ -20,17 +20,17 @@ from bespoke.testing.rig import SEED, Case, Rig
 from bespoke.testing.tiny import tiny_adapter, tiny_weights
 
 LOSS_NOISE = 2e-6  # relative error of a loss in fp32; a difference divides it by epsilon
-STEP = 1e-4  # relative error of how far a piece moves in fp32
+STEP = 1e-4  # relative error of a piece's update in fp32
 LEARNING_RATE = 1e-2
 STEPS = 2  # the second with the state of the first
 
 Arrays = dict[str, np.ndarray]
-Loss = Callable[[float, Arrays], float]  # at a multiple of a direction from the adapter
+Loss = Callable[[float, Arrays], float]  # the loss at a multiple of a direction from the adapter
 Numbers = list[tuple[float, float]]  # each with its tolerance
 
 
 def check_estimates(optimizer: Optimizer, options: Settings, case: Case, plan: Plan, fail: Fail) -> None:
-    """Raises `fail(...)` for recorded numbers or steps that differ from what the promised options of `bespoke.methods` say."""
+    """Raises `fail(...)` if recorded numbers or steps differ from the promised options of `bespoke.methods`."""
     check_promise(GoldenMethod(optimizer.name, optimizer.promises, options, case.training, [plan]))
     here, trained = tiny_adapter(case.model_name), stored_pieces(plan)
     rig = Rig(case, plan, optimizer, options)

@@ -19,7 +19,7 @@ from bespoke.testing.tiny import CONTEXT, random_numbers, tiny_models
 
 __all__ = ["build_tiny", "write_tiny_folder"]
 
-NAME = "plain"  # of the tiny model
+NAME = "plain"  # the tiny model
 
 
 def build_tiny(

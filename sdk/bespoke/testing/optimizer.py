@@ -29,7 +29,7 @@ class OptimizerReport:
         accumulates: whether it sums over micro-batches and clips.
         gradient_error: largest relative distance of a gradient to autograd's. None for a method that is not exact.
         peak_bytes: measured memory of a larger step.
-        estimated_peak_bytes: what its plan says of the same step.
+        estimated_peak_bytes: the plan's estimate for the same step.
         loss_before: loss on one batch before training on it.
         loss_after: loss on it afterwards.
         run_steps: steps of the run by the device core, 0 where there is no core or where a step reads arrays.
@@ -58,8 +58,8 @@ def check_optimizer(
     """Checks an optimizer against its contract and returns a report.
 
     Raises PluginError, or the error of the SDK that names the broken rule (PlanError, GraphError). The promised estimates and the
-    stated update rule are checked in any case. Where the device core is installed, it trains 250 steps at `learning_rate`. The run
-    is killed behind a slot and must end as a run that nobody killed.
+    stated update rule are checked in any case. If the device core is installed, it trains 250 steps at `learning_rate`. The run is
+    killed after a slot and must end like an uninterrupted run.
 
     Args:
         optimizer: the optimizer to check.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans a method for a tiny model and runs it in the torch runtime's interpreter, without a bundle.
 
-All between the plugin and the interpreter is what a build does: tracing, builder, passes, verification, arena.
+Everything between the plugin and the interpreter runs as in a build: tracing, builder, passes, verification, arena.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Case:
 def planned(
     optimizer: Optimizer, options: Settings, case: Case, *, fastest: bool = False, tracer: Tracer | None = None
 ) -> Plan:
-    """Returns the verified plan of least memory, or the fastest of what `b.choose` leaves open.
+    """Returns the verified plan of least memory or the fastest one that `b.choose` allows.
 
     An error of the plugin's own becomes a PluginError, unless it is one of the SDK's errors.
     """
@@ -108,7 +108,7 @@ def _verified(request: PlanRequest, model: ModelSpec, tracer: Tracer, fastest: b
 
 
 class Running:
-    """A plan over buffers of its own. `functions` are its graphs, by default as traced."""
+    """A plan with its own buffers. `functions` are its graphs, by default as traced."""
 
     def __init__(self, model_name: str, plan: Plan, functions: Sequence[Function] | None) -> None:
         self.plan = plan
@@ -172,7 +172,7 @@ class Rig(Running):
         return outcome
 
     def replay(self, recorded: Sequence[float], *, step: int, learning_rate: float) -> None:
-        """The stores of a step again, from its journal."""
+        """Repeats the stores of a step from its journal."""
         scalars = {**self.scalars, "learning_rate": learning_rate, "step": float(step), "batch_tokens": 1.0}
         self._interpreter.replay(Bindings({}, scalars, SEED, step), recorded)
         self.buffers.flip()
@@ -187,7 +187,7 @@ class Rig(Running):
         return {name: value.numpy().copy() for name, value in self.buffers.current.items()}
 
     def adapter(self) -> dict[str, np.ndarray]:
-        """A copy of what the steps so far come to."""
+        """A copy of the state after the steps so far."""
         names = {
             value.place.name for value in self.plan.values if value.role == "adapter" and isinstance(value.place, Named)
         }

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks a run as a device takes it: a bundle, 250 steps by the device core, a slot, kill -9 behind it, an accepted adapter.
+"""Checks a run as on a device: a bundle, 250 steps by the device core, a slot, kill -9 after it, an accepted adapter.
 
-The suites check on plans alone what a step computes. A run must also keep the plan's state. The state goes to a file, the process
-ends, and another process continues. The killed run must end with the bits of a run that nobody killed. Its adapter is accepted, and
-then rolled back.
+The suites check a step's results on plans alone. A run must also keep the plan's state. The state goes to a file, the process ends,
+and another process continues. The killed run must end with the bits of an uninterrupted run. Its adapter is accepted and then
+rolled back.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TRAINING = Training(
     commit_seconds=0.05,
     write_mb_per_second=1e3,
 )
-EXAMPLES = 4  # too few to hold one out: the gate judges on what is trained on
+EXAMPLES = 4  # too few to hold one out, so the gate judges on the training examples
 Fail = Callable[[str, str, str], PluginError]
 
 

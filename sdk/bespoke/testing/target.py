@@ -65,11 +65,11 @@ def check_target(
 ) -> TargetReport:
     """Checks a target against its contract and returns a report. Raises PluginError, or the target's own Unsupported.
 
-    Runs each artifact that opens here with the operands that a real step gives it. Whole numbers must be equal. Where the target
-    rounds, an index of a largest value may be another one if the traced graph gives another one too, as soon as its operands move
-    by `tolerance` of their size. Where all artifacts open here and one of the methods promises exact gradients, it also takes the
-    250 steps of a run, by the device core as a process or by `open`. The run is killed behind a slot and must end as a run that
-    nobody killed. For a target without artifacts, the suite checks name, costs, options and such a run.
+    Runs each artifact that opens here with the operands of a real step. Whole numbers must be equal. If the target rounds, the
+    index of a largest value may differ if the traced graph's index also changes when its operands move by `tolerance` of their
+    size. If all artifacts open here and a method promises exact gradients, the suite also takes the 250 steps of a run, by the
+    device core as a process or by `open`. The run is killed after a slot and must end like an uninterrupted run. For a target
+    without artifacts, the suite checks name, costs, options and such a run.
 
     Args:
         target: the target to check.
@@ -138,7 +138,7 @@ class _Graphs:
         self._functions: dict[str, Function] = {}
 
     def check_rare(self) -> None:
-        """Compiles a graph with an operator that hardly any target has: the target compiles it rightly or refuses it rightly."""
+        """Compiles a graph with a rare operator. The target must compile it correctly or refuse it correctly."""
 
         def rare_operator(x: torch.Tensor) -> tuple[torch.Tensor]:
             return (getattr(torch.ops.aten, RARE_OPERATOR).default(x),)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An engine of the core for the artifacts of any target that opens them on this machine.
 
-Whole plans run as on a device, with the artifacts that a device would get. The target's own runtime may be an interpreter."""
+Whole plans run as on a device and with a device's artifacts. The target's own runtime may be an interpreter."""
 
 from __future__ import annotations
 

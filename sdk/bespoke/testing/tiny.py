@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models small enough to plan and run in a blink, made from a configuration and random numbers: no file, no download.
+"""Tiny models that plan and run at once, created from a configuration and random numbers without a file or download.
 
-Between them they have what a method can meet: separate and tied heads, biases, grouped queries, qk-norm, norms after each branch, a
-sliding window with RoPE tables of its own, widths that are no multiple of the quantization group, linears without an adapter, and
-adapters whose B alone is trained.
+Together they cover the cases of a method: separate and tied heads, biases, grouped queries, qk-norm, norms after each branch, a
+sliding window with its own RoPE tables, widths that are no multiple of the quantization group, linears without an adapter, and
+adapters that train B alone.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _NORMED = _PLAIN.model_copy(
 
 @cache
 def tiny_models() -> dict[str, ModelSpec]:
-    """Always the same objects: a tracer knows functions by identity, and the stages of a model are bound methods."""
+    """The model, always the same object: a tracer identifies functions by identity, and a model's stages are bound methods."""
     lora = Lora(rank=2, alpha=3.0)
     some = Lora(rank=2, alpha=3.0, targets=("v_proj", "o_proj", "up_proj"))
     only_b = Lora(rank=2, alpha=3.0, targets=("q_proj", "gate_proj", "down_proj"), train="B")
@@ -99,19 +99,19 @@ def tiny_models() -> dict[str, ModelSpec]:
 
 @cache
 def shared_tracer() -> Tracer:
-    """One for all suites of a process, because tracing is most of their time."""
+    """The tracer for all suites of a process, because tracing takes most of their time."""
     return Tracer()
 
 
 def random_numbers(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Standard normal, a stream of its own for each name."""
+    """Standard normal numbers from a separate stream for each name."""
     generator = np.random.Generator(np.random.Philox(key=[7, zlib.crc32(name.encode())]))
     return generator.standard_normal(shape).astype(np.float32)
 
 
 @cache
 def tiny_weights(name: str) -> dict[str, np.ndarray]:
-    """Frozen tensors of a tiny model by full name, quantized as a bundle has them."""
+    """Frozen tensors of a tiny model by full name, quantized as in a bundle."""
     model = tiny_models()[name]
     arrays: dict[str, np.ndarray] = {}
     for group in ("embedding", *model.blocks, "head"):
@@ -132,7 +132,7 @@ def tiny_weights(name: str) -> dict[str, np.ndarray]:
 
 
 def tiny_adapter(name: str) -> dict[str, np.ndarray]:
-    """An adapter whose B is not 0: with B = 0 every gradient of A would be."""
+    """An adapter whose B is not 0. With B = 0 every gradient of A would be 0."""
     model = tiny_models()[name]
     return {
         f"{group}.{piece}": np.float32(0.3) * random_numbers(f"{name} adapter {group}.{piece}", shape)
@@ -152,7 +152,7 @@ class TokenBatch:
 
     @property
     def trained(self) -> float:
-        """Tokens that are trained on."""
+        """The number of trained tokens."""
         return float(self.mask.sum())
 
     def bindings(self) -> dict[str, torch.Tensor]:
@@ -163,8 +163,10 @@ class TokenBatch:
 def tiny_batch(
     model: ModelSpec, rows: int, length: int, *, seed: int = 0, arrays: Mapping[str, DType] | None = None
 ) -> TokenBatch:
-    """Random tokens; the mask has gaps, and of several rows the last is masked wholly. `arrays` by name and dtype: see
-    `bespoke.golden.batch.drawn_arrays`; 0 where the row is masked wholly, as padding rows are."""
+    """Random tokens and a mask with gaps. The last of several rows is masked wholly, like a padding row.
+
+    `arrays`: name -> dtype; `bespoke.golden.batch.drawn_arrays` fills them. They are 0 in a row that is masked wholly.
+    """
     generator = np.random.Generator(np.random.Philox(key=[seed, length]))
     tokens, targets = (
         torch.from_numpy(generator.integers(0, model.config.vocab_size, (rows, length))) for _ in range(2)
@@ -181,7 +183,7 @@ def tiny_batch(
 
 
 class TinyWeights:
-    """Frozen tensors, a group within reach from `load` to `free` as in a bundle."""
+    """Frozen tensors. A group is accessible from `load` to `free`, as in a bundle."""
 
     def __init__(self, name: str) -> None:
         frozen = {f"{ADAPTER_GROUP}.{piece}": array for piece, array in tiny_adapter(name).items()}

@@ -17,7 +17,7 @@ from bespoke.testing.tiny import TokenBatch, tiny_adapter, tiny_weights
 
 __all__ = ["check_update_rule"]
 
-STEP = 1e-3  # relative; of how far a piece moves: AdamW's first steps divide gradients by themselves
+STEP = 1e-3  # relative error of a piece's update; AdamW's first steps divide gradients by themselves
 LEARNING_RATE = 1e-2
 STEPS = 2  # the second with the state of the first
 

@@ -24,8 +24,8 @@ Weights = Literal["int32", "int8", "baked"]
 View = Literal["same", "value", "bytes"]
 
 LARGEST = 2**30
-"""Largest integer that a feature holds: two of them add up within int32. A plan's tokens, positions and sizes are smaller. The window
-of a layer that sees everything (2**40) is not, but 2**30 is also more than any position."""
+"""Largest integer in a feature: two of them add up within int32. A plan's tokens, positions and sizes are smaller. The window of a
+layer that sees everything (2**40) is not, but 2**30 is also more than any position."""
 
 NUMPY: dict[str, Any] = {"fp32": np.float32, "fp16": np.float16, "int32": np.int32, "int8": np.int8}
 _PLAIN = {"float32": "fp32", "float16": "fp16", "int64": "int32", "int32": "int32"}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Target `cuda`: an NVIDIA GPU, a Jetson's too. Torch runs the graphs that every bundle carries, and Triton kernels the products
-of int4 weights: nothing is compiled at build, and any machine builds the bundle.
+"""Target `cuda`: an NVIDIA GPU, a Jetson's too. Torch runs the graphs that every bundle carries and Triton kernels compute the
+products of int4 weights. Nothing is compiled at build, so any machine builds the bundle.
 
-On the processor it runs under TRITON_INTERPRET=1 alone, in Triton's interpreter, which is slow and for tests.
+On the processor it runs only under TRITON_INTERPRET=1, in Triton's interpreter, which is slow and for tests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Cuda", "CudaOptions"]
 
 
 class CudaOptions(Settings):
-    """tf32: products of factors of 11 bits on tensor cores. Faster, and not as exact as fp32."""
+    """Options of `cuda`. `tf32`: products of factors of 11 bits on tensor cores, faster and less exact than fp32."""
 
     tf32: bool = False
 
@@ -28,8 +28,8 @@ class Cuda(Target):
 
     name = "cuda"
     Options = CudaOptions
-    # Of the process as torch's, none of it measured on a GPU: a context of CUDA is there before a call begins, and does not count.
-    # The device holds the weights of a group while the plan does, and of the group that comes next.
+    # The process's memory is torch's; it was not measured on a GPU. A CUDA context exists before a call begins and does not count.
+    # The device holds a group's weights while the plan does, and also the next group's.
     costs = Costs(TORCH_COSTS.constant_bytes, TORCH_COSTS.record_bytes, copies_weights=True)
 
     def engine(self, options: CudaOptions) -> Callable[[], Any] | None:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights on their way to the device, one group ahead of the plan: while a block computes, the next one's are copied.
+"""Copies weights to the device one group ahead of the plan: while a block computes, the next block's weights are copied.
 
-An engine is not told what a plan loads next, but a plan does the same in every step. So what came after the last two loads is
-remembered: two tell the way forward through the blocks from the way back. A wrong guess costs a copy and changes no result.
+An engine does not know what a plan loads next, but a plan does the same in every step. So this module remembers which group
+followed the last two loads. Two loads tell the forward pass through the blocks from the backward pass. A wrong guess costs a copy
+and changes no result.
 
-The bytes are those of a mapped file. A thread copies them, on a stream of its own where there is a GPU: reading the file holds up
-neither the plan's thread nor the device.
+The bytes come from a mapped file. A thread copies them, on its own stream on a GPU. So reading the file delays neither the plan's
+thread nor the device.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ __all__ = ["Ahead", "Group"]
 
 
 class Group(NamedTuple):
-    """Bytes of the process: a group's mapped file."""
+    """A group's mapped file in the process's memory."""
 
     address: int
     size: int
 
 
 class Ahead:
-    """`guessed`: groups that were there, or on their way, when they were asked for. Calls come from one thread."""
+    """Copies groups ahead. `guessed`: groups that were copied or on their way when they were needed. Call it from one thread."""
 
     def __init__(self, device: torch.device, view: Callable[[Group], torch.Tensor]) -> None:
-        """view: the bytes of a group as a tensor over the mapped memory."""
+        """`view` returns a group's bytes as a tensor over the mapped memory."""
         self.guessed = 0
         self._device, self._view = device, view
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -40,13 +41,13 @@ class Ahead:
         self._coming: tuple[Group, Future[torch.Tensor]] | None = None
 
     def take(self, group: Group) -> torch.Tensor:
-        """The group's bytes on the device. The next group's copy begins."""
+        """The group's bytes on the device. Starts the copy of the next group."""
         self._after[self._last] = group
         self._last = (self._last[1], group)
         copy = self._arrived(group)
         if copy is None:
             copy = self._worker.submit(self._copied, group).result()
-        if self._stream is not None:  # it is of that stream's memory, and used on this one
+        if self._stream is not None:  # allocated on that stream and used on this one
             copy.record_stream(torch.cuda.current_stream(self._device))
         following = self._after.get(self._last)
         if following is not None:
@@ -54,12 +55,12 @@ class Ahead:
         return copy
 
     def wait(self) -> None:
-        """Afterwards nothing reads mapped memory."""
+        """Waits until nothing reads mapped memory."""
         if self._coming is not None:
             self._coming[1].exception()
 
     def drop(self) -> None:
-        """Afterwards it holds nothing of the device's memory, either. What follows what stays known."""
+        """Waits and frees the device's memory. The order of loads stays known."""
         self.wait()
         self._coming = None
 
@@ -67,8 +68,8 @@ class Ahead:
         if self._coming is None:
             return None
         (guess, copy), self._coming = self._coming, None
-        failed = copy.exception() is not None  # a wrong guess is waited for too: there are never more than two groups
-        if failed or guess != group:  # without memory for a guess there may be some for what is needed now
+        failed = copy.exception() is not None  # waits for a wrong guess too, so there are never more than two groups
+        if failed or guess != group:  # memory may suffice for this group even if it did not for a guess
             return None
         self.guessed += 1
         return copy.result()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch's engine of the core on a GPU: programs with Triton's kernels in the place of the int4 operators, values in memory of the
-device, weights copied there one group ahead."""
+"""torch's engine of the core on a GPU: Triton's kernels replace the int4 operators, values are in the device's memory, and weights
+are copied there one group ahead."""
 
 from __future__ import annotations
 
@@ -16,20 +16,18 @@ __all__ = ["CudaEngine"]
 
 
 class CudaEngine(TorchEngine):
-    """device: "cuda", or "cpu" under Triton's interpreter, where the device's memory is the process's and counts as such."""
+    """The engine. `device`: "cuda", or "cpu" under Triton's interpreter, where the device's memory counts as the process's."""
 
     name = "cuda"
 
     def __init__(self, *, tf32: bool, device: str) -> None:
         super().__init__(device, own_memory=True)
         if self._device.type == "cuda":
-            torch.cuda.synchronize(
-                self._device
-            )  # makes CUDA's context, whose memory is then there before a call begins to count
+            torch.cuda.synchronize(self._device)  # creates CUDA's context now, so that no call counts its memory
         self.runtime = "gpu" if self._device.type == "cuda" else "gpu_interpreter"
         self._tf32 = tf32
         self._ahead = Ahead(self._device, lambda group: view_of(group.address, (group.size,), torch.uint8))
-        self._groups: set[int] = set()  # handles of those that are mapped
+        self._groups: set[int] = set()  # handles of mapped groups
 
     def open(self, artifact: Artifact) -> int:
         handle = super().open(artifact)
@@ -53,7 +51,7 @@ class CudaEngine(TorchEngine):
     def unmap_weights(self, memory: int) -> None:
         super().unmap_weights(memory)
         self._groups.discard(memory)
-        if not self._groups:  # the bundle may be closed next: nothing of it may be read then
+        if not self._groups:  # the bundle may be closed next, and nothing may read it then
             self._ahead.wait()
         self._give_back()
 
@@ -62,7 +60,7 @@ class CudaEngine(TorchEngine):
         self._give_back()
 
     def _give_back(self) -> None:
-        """Between two calls nothing is held: others compute on the device too, and on a Jetson it is the system's memory."""
+        """Frees all memory between two calls: others use the device too, and a Jetson's memory is the system's."""
         if self._memory:
             return
         self._ahead.drop()

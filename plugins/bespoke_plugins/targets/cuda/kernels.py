@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Triton kernels of the products with int4 weights: forward, transposed, rows of a table, and the statistics of the head.
+"""Triton kernels for int4 weights: products, transposed products, rows of a table, and the statistics of the head.
 
 W is int4 as in `bespoke.ops`: codes uint8 [out, 16 * groups], low nibble first, code = nibble - 8; scales fp16 [out, groups], each
 of 32 columns. A tile of W is decoded in registers and never written. A decoded weight is exact: a 4-bit code times an 11-bit
 significand.
 
-Products of fp32 rows run on tensor cores in bf16 parts: a float is the sum of three bf16 numbers, a decoded weight that of two.
-Five of their six products are computed, and the sixth is below what fp32 rounds away; the device core does the same with AMX. Sums
-over the 32 or 64 summands of a tile begin at zero and are added to the result by ordinary fp32 additions: tensor cores cut sums off
-instead of rounding them, and so that cannot grow over a row. TF32 = True is one product of factors of 11 bits.
+Products of fp32 rows run on tensor cores in bf16 parts. A float is the sum of three bf16 numbers and a decoded weight the sum of
+two. The kernels compute five of the six products; the sixth is below the rounding of fp32. The device core does the same with AMX.
+Sums over the 32 or 64 summands of a tile begin at zero. Ordinary fp32 additions add them to the result, because tensor cores
+truncate sums and the error would grow over a row. TF32 = True computes one product of factors of 11 bits.
 
-One program computes each result, in one order: the same bits each time. Whatever a program is told, it reads nothing outside of W:
-columns that W lacks are 0, and rows that a table lacks are NaN, which ends in the loss.
+One program computes each result in a fixed order, so it gives the same bits each time. A program reads nothing outside W for any
+arguments: columns that W lacks are 0 and rows that a table lacks are NaN, which shows up in the loss.
 
-Dimensions: N rows of x, `out` and `columns` of W; constants in capitals are sizes of a tile.
+Dimensions: N rows of x, `out` and `columns` of W. Constants in capitals are sizes of a tile.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ import triton.language as tl
 
 __all__ = ["INTERPRETED", "embedding", "head_statistics", "linear", "linear_transposed"]
 
-# Triton's interpreter (3.7) multiplies the bits of bf16 as whole numbers. There the parts stay what they are, fp32 with 8 bits of
-# significand: the same numbers.
+# Triton's interpreter (3.7) multiplies the bits of bf16 as whole numbers. There the parts stay fp32 with 8 bits of significand,
+# which are the same numbers.
 INTERPRETED: tl.constexpr = tl.constexpr(bool(triton.knobs.runtime.interpret))
-# A device compiles a kernel once for all of these, and apart only for widths that are multiples of 16.
+# A device compiles a kernel once for all values of these. Only widths that are multiples of 16 get a kernel of their own.
 _SIZES = ["rows", "groups", "offset"]
 
 
 @triton.jit
 def _decoded(codes, scales, row, rows, group, groups, GROUPS: tl.constexpr):
-    """Weights fp32 [R, 32 * GROUPS]: of rows `row` [R], beginning at `group`. What is outside of W is 0."""
+    """Weights fp32 [R, 32 * GROUPS]: rows `row` [R] from `group` on. Elements outside W are 0."""
     inside = (row >= 0) & (row < rows)
     byte = group * 16 + tl.arange(0, GROUPS * 16)
     there = inside[:, None] & ((byte >= 0) & (byte < groups * 16))[None, :]
@@ -47,10 +47,10 @@ def _decoded(codes, scales, row, rows, group, groups, GROUPS: tl.constexpr):
 
 @triton.jit
 def _added(total, a, w, TF32: tl.constexpr):
-    """total [N, M] + a [N, K] w [K, M], all of them fp32."""
+    """Computes total [N, M] + a [N, K] w [K, M], all fp32."""
     if TF32:
         return tl.dot(a, w, total, input_precision="tf32")
-    a1 = (a.to(tl.int32, bitcast=True) & -65536).to(tl.float32, bitcast=True)  # the 8 bits of significand that bf16 has
+    a1 = (a.to(tl.int32, bitcast=True) & -65536).to(tl.float32, bitcast=True)  # bf16's 8 bits of significand
     rest = a - a1
     a2 = (rest.to(tl.int32, bitcast=True) & -65536).to(tl.float32, bitcast=True)
     a3 = rest - a2
@@ -166,9 +166,9 @@ def head_statistics(
     size,
     STEP: tl.constexpr,
 ):
-    """Logits z [N, size] of vocabulary rows [start + offset, start + offset + size) enter the state of `bespoke.ops.head_chunk`.
+    """Adds logits z [N, size] of vocabulary rows [start + offset, start + offset + size) to the state of `bespoke.ops.head_chunk`.
 
-    z becomes exp(z - m'), and keep [N] = exp(m - m'). A state that is written may be the one that is read.
+    z becomes exp(z - m') and keep [N] = exp(m - m'). The written state may alias the one that is read.
     """
     n = tl.program_id(0)
     z += n * size
@@ -177,7 +177,7 @@ def head_statistics(
         i = s + tl.arange(0, STEP)
         v = tl.load(z + i, mask=i < size, other=float("-inf"))
         here = tl.max(v, 0)
-        index = tl.where(here > top, tl.min(tl.where(v == here, i, size), 0), index)  # the first of equals
+        index = tl.where(here > top, tl.min(tl.where(v == here, i, size), 0), index)  # the first of equal maxima
         top = tl.maximum(top, here)
     before = tl.load(m + n)
     highest = tl.maximum(before, top)
@@ -189,7 +189,7 @@ def head_statistics(
     tl.store(best_out + n, tl.where(top > before, from_row + index, tl.load(best + n)))
     share = tl.exp(before - highest)
     added = 0.0
-    tl.debug_barrier()  # the logit of the target was read before it is overwritten
+    tl.debug_barrier()  # read the target's logit before it is overwritten
     for s in range(0, size, STEP):
         i = s + tl.arange(0, STEP)
         p = tl.exp(tl.load(z + i, mask=i < size, other=float("-inf")) - highest)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The five int4 operators of bespoke by Triton's kernels, with the operands and results of `bespoke.ops`.
+"""The five int4 operators of bespoke with Triton's kernels. Operands and results are those of `bespoke.ops`.
 
-Rows are fp32 and all tensors lie on one device; under TRITON_INTERPRET=1 that is the processor. Importing this imports triton.
+Rows are fp32 and all tensors lie on one device. Under TRITON_INTERPRET=1 that is the processor. Importing this imports triton.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from bespoke_plugins.targets.cuda import kernels
 
 __all__ = ["EMBEDDING_GROUPS", "LOGITS_AT_ONCE", "OPERATORS", "STEP", "TILES", "Tiles", "tiles_of"]
 
-LOGITS_AT_ONCE = 1 << 20  # of a sub-tile of the head: 4 MiB in fp32
+LOGITS_AT_ONCE = 1 << 20  # logits in a sub-tile of the head: 4 MiB in fp32
 STEP = 1024  # logits of a row that a program holds at once
-_LARGEST = 1 << 31  # numbers of a tensor that a kernel can count
+_LARGEST = 1 << 31  # a kernel can count fewer numbers than this in a tensor
 
 
 class Tiles(NamedTuple):
-    """What a program of a product holds: rows of x or g, rows of W, groups of 32 columns of W; and how many warps share it. Of a
-    forward product the groups are a step of its loop, of a transposed one the rows of W are."""
+    """Sizes of a product's program: rows of x or g, rows of W, groups of 32 columns of W, and warps.
+
+    A forward product loops over groups. A transposed product loops over rows of W.
+    """
 
     rows: int
     out: int
@@ -32,7 +34,7 @@ class Tiles(NamedTuple):
     warps: int
 
 
-# A few rows are an answer's tokens: then W is read once and nothing else counts. Tensor cores take 16 rows at least.
+# Few rows are an answer's tokens: the time goes into reading W once. Tensor cores take at least 16 rows.
 TILES = {
     "linear": (Tiles(16, 32, 2, 4), Tiles(64, 64, 1, 8)),
     "linear_transposed": (Tiles(16, 32, 2, 4), Tiles(64, 32, 2, 4)),
@@ -41,7 +43,7 @@ EMBEDDING_GROUPS = 16
 
 
 def tiles_of(kernel: str, rows: int) -> Tiles:
-    """The tiles of a product (`linear` or `linear_transposed`) with so many rows."""
+    """The tiles of a product (`linear` or `linear_transposed`) with this many rows."""
     few, many = TILES[kernel]
     return few if rows <= few.rows else many
 
@@ -77,7 +79,7 @@ def linear_int4_transposed(
 def embedding_int4(
     tokens: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, columns: int, tf32: bool = False
 ) -> torch.Tensor:
-    """There is no product in it: tf32 changes nothing."""
+    """Rows of a table. It contains no product, so tf32 changes nothing."""
     _check("embedding_int4", tokens, codes, scales, tokens.ndim == 1, len(tokens) * columns, torch.int64)
     y = torch.empty(tokens.shape[0], columns, dtype=torch.float32, device=tokens.device)
     grid = (tokens.shape[0], -(-columns // (32 * EMBEDDING_GROUPS)))
@@ -191,7 +193,7 @@ def _run_transposed(
 
 
 def _start(given: torch.Tensor | None, beside: torch.Tensor) -> torch.Tensor:
-    """A first column or row as the kernels read it: int64 in the device's memory, so that nothing waits for it."""
+    """A first column or row for the kernels: int64 in the device's memory, so that no copy has to be awaited."""
     if given is None:
         return torch.zeros((), dtype=torch.int64, device=beside.device)
     return given.to(beside.device, torch.int64)
@@ -206,7 +208,7 @@ def _check(
     results: int,
     dtype: torch.dtype = torch.float32,
 ) -> None:
-    """A kernel would read past the end of what does not fit. results: numbers of the largest tensor that it writes."""
+    """Refuses operands that a kernel would read past the end. `results`: numbers in the largest tensor that it writes."""
     paired = codes.ndim == scales.ndim == 2 and codes.shape == (scales.shape[0], 16 * scales.shape[1])
     typed = (first.dtype, codes.dtype, scales.dtype) == (dtype, torch.uint8, torch.float16)
     small = max(results, *(math.prod(value.shape) for value in (first, codes))) < _LARGEST
@@ -230,5 +232,5 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "head_chunk_int4": head_chunk_int4,
     "head_chunk_gradient_int4": head_chunk_int4,
 }
-"""By the names of the operators in `torch.ops.bespoke`. Each takes `tf32` besides: products of factors of 11 bits, which are not as
-exact as those of fp32."""
+"""The operators by their names in `torch.ops.bespoke`. Each also takes `tf32`: products of factors of 11 bits, which are less exact
+than those of fp32."""

@@ -35,7 +35,7 @@ def _row(ops: Sequence[Op], place: dict[Op, int]) -> list[Stage]:
 
 
 class _Order:
-    """Dependencies between operations, and the cost of an order. A place is a stage's number; nodes run before kernels in a stage."""
+    """Dependencies between operations and the cost of an order. A place is a stage's number. A stage runs nodes before kernels."""
 
     def __init__(self, ops: Sequence[Op], results: Sequence[Value]) -> None:
         self.ops = ops

@@ -60,7 +60,7 @@ def _with_reshapes(nodes: Sequence[Op], external: set[Value]) -> list[Op]:
 
 
 def _with_int8(nodes: Sequence[Op]) -> list[Op]:
-    """Adds the int8 copy of each left operand of an int4 product: a byte a number, 8 bytes a row and 8 for 16 more rows."""
+    """Adds the int8 copy of each left operand of an int4 product: 1 byte a number and 8 bytes a row, with 16 rows of padding."""
     steps: list[Op] = []
     rows: dict[Value, Value] = {}
     for op in nodes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Target `mlx`: graphs as `.mlxfn` programs for MLX, weights as operands; for Macs, and for iPhones through mlx-swift."""
+"""Target `mlx`: graphs as `.mlxfn` programs for MLX with weights as operands, for Macs and, through mlx-swift, iPhones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bespoke.contracts import Artifact, Baked, Costs, Graph, Settings, Target, h
 
 
 class MlxOptions(Settings):
-    """Options of `mlx`. `mlx_version` has one value; it is an option so that the manifest names it."""
+    """Options of `mlx`. `mlx_version` has one value. It is an option because the manifest must name it."""
 
     int4: Literal["decode", "fused"] = Field(
         default="decode", description="decode: weights in float32, then a product; fused: MLX's quantized_matmul"
@@ -41,7 +41,7 @@ class Mlx(Target):
 
     name = "mlx"
     Options = MlxOptions
-    # Whole process of the core with the engine, measured on Linux: a tiny model, and two blocks of Qwen2.5-0.5B's dimensions.
+    # The whole process of core and engine, measured on Linux with a tiny model and with two blocks of Qwen2.5-0.5B's dimensions.
     costs = Costs(constant_bytes=6_500_000, record_bytes=100, results_in_place=False)
 
     def lower(self, graph: Graph, folder: Path, options: MlxOptions, baked: Baked | None = None) -> Artifact:

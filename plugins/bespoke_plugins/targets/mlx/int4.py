@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The SDK's operators on int4 weights in MLX (sdk/bespoke/ops/int4.py and head_chunk.py say what they compute).
+"""The SDK's operators on int4 weights in MLX (sdk/bespoke/ops/int4.py and head_chunk.py define them).
 
-Codes [out, 16 groups] are bytes with the low nibble first, which is MLX's order once they are viewed as uint32 [out, 4 groups].
-Ours are (code - 8) * scale, MLX's code * scale + bias: so bias = -8 scale, exact in float32.
+Codes [out, 16 groups] are bytes with the low nibble first. Viewed as uint32 [out, 4 groups] they have MLX's order. Our weight is
+(code - 8) * scale and MLX's is code * scale + bias. So bias = -8 scale, which is exact in float32.
 
     decode   the weights of a call in float32, then a product: exact weights, fast on a processor
-    fused    MLX's quantized_matmul, which decodes as it multiplies: little memory, made for a graphics card
+    fused    MLX's quantized_matmul, which decodes as it multiplies: little memory, for a graphics card
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BITS = 4
 
 
 def int4_operators(form: Int4) -> dict[str, Callable[..., Any]]:
-    """The five operators, as `operators.OPERATORS` has ATen's."""
+    """The five operators by name, like ATen's in `operators.OPERATORS`."""
     product = _Decoded() if form == "decode" else _Fused()
 
     def head(*operands: Array) -> tuple[Array, ...]:
@@ -41,7 +41,7 @@ def int4_operators(form: Int4) -> dict[str, Callable[..., Any]]:
 
 
 def _cut(codes: Array, scales: Array, start: Array | None, columns: int) -> tuple[Array, Array]:
-    """The groups of columns [start, start + columns); start is an int64 scalar among the operands."""
+    """The groups of columns [start, start + columns). `start` is an int64 scalar operand."""
     groups = -(-columns // GROUP)
     if start is None or scales.shape[1] == groups:
         return codes[:, : 16 * groups], scales[:, :groups]
@@ -53,7 +53,7 @@ def _cut(codes: Array, scales: Array, start: Array | None, columns: int) -> tupl
 
 
 def _for_mlx(codes: Array, scales: Array) -> tuple[Array, Array, Array]:
-    """Codes, scales and biases as MLX takes them."""
+    """Codes, scales and biases in MLX's format."""
     scales = scales.astype(mx.float32)
     return mx.view(codes, mx.uint32), scales, scales * -8.0
 
@@ -73,7 +73,7 @@ class _Decoded:
 class _Fused:
     def linear(self, x: Array, codes: Array, scales: Array, start: Array | None, columns: int) -> Array:
         codes, scales = _cut(codes, scales, start, columns)
-        padding = GROUP * scales.shape[1] - columns  # of the last group, whose codes mean 0
+        padding = GROUP * scales.shape[1] - columns  # columns missing in the last group, whose codes mean 0
         if padding:
             x = mx.pad(x, [(0, 0), (0, padding)])
         return mx.quantized_matmul(x, *_for_mlx(codes, scales), transpose=True, group_size=GROUP, bits=BITS)
@@ -100,7 +100,7 @@ def _head_chunk(
     best: Array,
     acc: Array | None = None,
 ) -> tuple[Array, ...]:
-    """The state after rows [start, start + C) of the head, of h [N, D]: the whole chunk's logits [N, C] at once."""
+    """The head's state after its rows [start, start + C), for h [N, D]. It computes the chunk's logits [N, C] at once."""
     width, rows = h.shape[1], codes.shape[0]
     z = product.linear(h, codes, scales, None, width)  # (N, C)
     top, index = mx.max(z, axis=-1), mx.argmax(z, axis=-1).astype(mx.int64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A traced graph as a file of MLX: its operators are called on MLX's arrays, and MLX writes down what it was asked for."""
+"""Lowers a traced graph to an MLX file: it calls the operators on MLX's arrays and MLX exports the calls."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from bespoke_plugins.targets.mlx.operators import OPERATORS
 from bespoke_plugins.targets.mlx.records import Program, read
 
 Array = Any  # mx.array
-_IGNORED = frozenset(["device", "layout", "memory_format", "pin_memory"])  # of torch's memory
+_IGNORED = frozenset(["device", "layout", "memory_format", "pin_memory"])  # arguments about torch's memory
 
 
 def exported(graph: Graph, int4: Int4) -> Program:
-    """The graph in MLX's records, for the processor. Raises Unsupported naming graph and operator."""
+    """The graph in MLX's records, for the processor. Raises Unsupported that names graph and operator."""
     function = _function(graph, int4)
     with mx.stream(mx.cpu), tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "graph.mlxfn"
@@ -33,7 +33,7 @@ def exported(graph: Graph, int4: Int4) -> Program:
 
 
 def _function(graph: Graph, int4: Int4) -> Callable[..., tuple[Array, ...]]:
-    """Of the graph's operands, in order."""
+    """Runs the graph on MLX arrays of its operands, in order."""
     operators = {**OPERATORS, **int4_operators(int4)}
     nodes = list(graph.module.graph.nodes)
     for node in nodes:
@@ -70,7 +70,7 @@ def _function(graph: Graph, int4: Int4) -> Callable[..., tuple[Array, ...]]:
 
 
 def _picks(node: torch.fx.Node) -> bool:
-    """Whether it takes one of several results."""
+    """Whether the node takes one of several results."""
     return node.op == "call_function" and getattr(node.target, "__name__", "") == "getitem"
 
 

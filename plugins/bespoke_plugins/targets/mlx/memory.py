@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine holds at most in a call: its copies of operands, what is computed from them, the results.
+"""Measures the engine's peak memory in a call: copies of operands, temporaries and results.
 
-MLX runs ahead of what it has computed, so the peak of a plain run is a matter of threads and load. The engine waits after every
-step that is large (bindings/native/src/engines/mlx/evaluate.h); here the same program runs step by step, in the order of its
-records, and MLX's own account is read at the end: the same number every time.
+MLX runs ahead of what it has computed, so the peak of a plain run depends on threads and load. The engine waits after every large
+step (bindings/native/src/engines/mlx/evaluate.h). Here the same program runs step by step in the order of its records, and MLX
+reports its peak at the end. The number is the same every time.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from bespoke_plugins.targets.mlx.records import Array, Made, Program, write
 
 ALONE_BYTES = (
     1 << 20
-)  # kAloneBytes of the engine: steps smaller than that, operands and results together, run in such portions
+)  # the engine's kAloneBytes: steps whose operands and results are smaller run together, up to this size
 
 
 def engine_bytes(program: Program, operands: Sequence[TensorSpec]) -> int:
-    """The most that a call takes, in bytes: operands are copied in, and results are MLX's until they are copied out."""
+    """Peak bytes of a call. Operands are copied in, and MLX holds the results until they are copied out."""
     with mx.stream(mx.cpu):
         return _step_by_step(program, operands) + _in_portions(program)
 
@@ -37,22 +37,22 @@ def _step_by_step(program: Program, specs: Sequence[TensorSpec]) -> int:
         function = mx.import_function(str(path))
     before = mx.get_active_memory()
     mx.reset_peak_memory()
-    operands = [mx.array(np.zeros(spec.shape, spec.dtype)) for spec in specs]  # zeros of MLX's own are one number
+    operands = [mx.array(np.zeros(spec.shape, spec.dtype)) for spec in specs]  # mx.zeros would store one number
     values = list(function(*operands))
     operands.clear()
     results = values[len(steps) :]
     del values[len(steps) :]
     values.reverse()
-    while values:  # a handle left behind would keep a value past its last use
+    while values:  # a remaining handle would keep a value past its last use
         mx.eval(values.pop())
-    for number, result in enumerate(results):  # as it is copied out
+    for number, result in enumerate(results):  # in the order in which they are copied out
         results[number] = mx.contiguous(result)
         mx.eval(results[number])
     return int(mx.get_peak_memory() - before)
 
 
 def _in_portions(program: Program) -> int:
-    """Bytes that small steps may take together in addition to what each takes alone."""
+    """Bytes that small steps may take together in addition to their own."""
     arrays: dict[int, Array] = dict(program.operands)
     small = 0
     for record in program.tape:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ATen's operators in MLX: one record each, a function of the operator's arguments with tensors as arrays.
+"""ATen's operators in MLX: one function each, which takes the operator's arguments with tensors as arrays.
 
-Imports MLX: `vendor.load_mlx` comes first. What MLX would do in its own way is said so here: `mx.full` of a bool gives int32 unless
-the value is an array, and `contiguous` cannot be written to a file, so a copy for another order in memory is none here.
+This module imports MLX, so call `vendor.load_mlx` first. It works around two properties of MLX: `mx.full` of a bool gives int32
+unless the value is an array, and `contiguous` cannot be exported, so a copy into another memory order is left out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import mlx.core as mx
 import torch
 
-Array = Any  # mx.array; MLX has no types that mypy may see, since it is optional
+Array = Any  # mx.array; mypy cannot see MLX's types because MLX is optional
 
 DTYPES = {
     torch.float32: mx.float32,
@@ -38,7 +38,7 @@ def _copy_to(x: Array, dtype: torch.dtype | None = None) -> Array:
 
 
 def _expand(x: Array, sizes: Sequence[int]) -> Array:
-    """-1 keeps an extent; new dimensions come first."""
+    """Broadcasts. -1 keeps a dimension's size; new dimensions come first."""
     new = len(sizes) - x.ndim
     return mx.broadcast_to(x, [x.shape[i - new] if size == -1 else size for i, size in enumerate(sizes)])
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`.mlxfn` files record by record, as MLX 0.31.1 writes them (mlx/export.cpp); what is not known here is an error that names it.
+"""`.mlxfn` files record by record, as MLX 0.31.1 writes them (mlx/export.cpp). An unknown record is an error that names it.
 
-MLX names arrays by their addresses in the process that exported, so two builds of one graph differ. `read` takes such a file apart,
-to its last byte; `write` puts it together again with arrays numbered as they come, for the processor or for the graphics card.
+MLX names arrays by their addresses in the exporting process, so two builds of one graph differ. `read` parses such a file to its
+last byte. `write` writes it again with arrays numbered in order of appearance, for the processor or the graphics card.
 
     header    version text, functions int32 (1), any shape? bool (no)
     function  keywords (none), operands: ids, then shape and dtype of each; results: ids
@@ -24,12 +24,12 @@ from typing import Literal, TypeAlias
 
 from bespoke.errors import Unsupported
 
-VERSION = "0.31.1"  # of MLX, whose files these are; mlx-swift 0.31.3 to 0.31.6 read them
+VERSION = "0.31.1"  # the MLX that writes these files; mlx-swift 0.31.3 to 0.31.6 read them
 
 Device = Literal["cpu", "gpu"]
 _DEVICES: tuple[Device, ...] = ("cpu", "gpu")  # by MLX's number
 
-# Primitive, as files name it -> the fields of its state, in order. All that our operators become, and no other.
+# Primitive by its name in files -> the fields of its state, in order. It lists only the primitives that our operators use.
 STATES: dict[str, tuple[str, ...]] = {
     "Abs": (),
     "Add": (),
@@ -83,7 +83,7 @@ _SIZES = {"bool": 1, "i4": 4, "dtype": 5, "f8": 8}
 
 @dataclass(frozen=True)
 class Array:
-    """Shape, and number and size of the element type as MLX has them."""
+    """Shape, and MLX's number and size of the element type."""
 
     shape: tuple[int, ...]
     dtype: int
@@ -96,7 +96,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Made:
-    """What a primitive makes: `id` is one of `outputs`."""
+    """Arrays that a primitive computes. `id` is one of `outputs`."""
 
     id: int
     inputs: tuple[int, ...]
@@ -108,7 +108,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Given:
-    """An operand, or a constant of the file: then `array` and its `data`, at its first mention."""
+    """An operand or a constant. A constant's first mention has its `array` and `data`."""
 
     id: int
     constant: bool
@@ -130,21 +130,20 @@ class Program:
 
 
 def read(data: bytes) -> Program:
-    """Raises Unsupported for another version, for a primitive that is not in STATES, for anything but one function of fixed
-    shapes."""
+    """The program in a file.
+
+    Raises Unsupported for another version, for a primitive that STATES lacks, and for anything but one function of fixed shapes.
+    """
     return _Reader(data).program()
 
 
 def write(program: Program, device: Device = "cpu", results: tuple[int, ...] | None = None) -> bytes:
-    """The file, with arrays numbered from 1 in order of appearance, its records for `device`.
-
-    results: ids of others than the program's own
-    """
+    """The file for `device`, with arrays numbered from 1 in order of appearance. `results`: ids that replace the program's own."""
     return _Writer(device).program(program, program.results if results is None else results)
 
 
 def version_of(data: bytes) -> str | None:
-    """Of the MLX that wrote a file; None where it is none. Header fields behind it differ from version to version."""
+    """The version of the MLX that wrote a file, or None for another kind of file. The header after it differs by version."""
     if len(data) < 8 or not 0 < (size := struct.unpack_from("<Q", data)[0]) <= 32 or len(data) < 8 + size:
         return None
     text = data[8 : 8 + size]
@@ -203,7 +202,7 @@ class _Reader:
 
     def _made(self, id: int) -> Made:
         inputs = self._list("<Q")
-        _, device, _ = (self._number("<i") for _ in range(3))  # the indices are of the process that exported
+        _, device, _ = (self._number("<i") for _ in range(3))  # the indices belong to the exporting process
         at = self._at
         primitive = self._text()
         if primitive not in STATES:
@@ -227,7 +226,7 @@ class _Reader:
         return Made(id, inputs, primitive, state, tuple(zip(ids, arrays, strict=True)), siblings)
 
     def _count(self, expected: int) -> int:
-        """Of a list that goes with another one."""
+        """The length of a list that must match another list."""
         if (count := self._number("<Q")) != expected:
             raise _refused(f"byte {self._at - 8}", f"a list of {count}", f"one of {expected}")
         return count

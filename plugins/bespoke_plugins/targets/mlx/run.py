@@ -17,9 +17,9 @@ Array = Any  # mx.array
 
 
 def open_program(path: Path) -> Callable[..., tuple[torch.Tensor, ...]] | None:
-    """The file as a function of its operands; None where it is for a device that this machine lacks.
+    """The file as a function of its operands, or None if it is for a device that this machine lacks.
 
-    Raises Unsupported for a file of another version, or with records that the target does not write.
+    Raises Unsupported for a file of another version or with records that the target does not write.
     """
     if read(path.read_bytes()).device == "gpu" and not mx.metal.is_available():
         return None

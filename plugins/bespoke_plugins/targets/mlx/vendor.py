@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports MLX, of the one version whose files our apps read."""
+"""Imports MLX, only in the version whose files our apps read."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from bespoke_plugins.targets.mlx.records import VERSION
 
 @cache
 def load_mlx() -> None:
-    """Raises MissingDependency where it is not installed, or in another version: `.mlxfn` differs from version to version, and MLX
-    itself does not look at it when it reads one."""
+    """Raises MissingDependency if MLX is not installed in this version. The format of `.mlxfn` depends on the version, and MLX does
+    not check it when it reads a file."""
     try:
         installed = version("mlx")
         if installed != VERSION:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles a region with the vendor's compiler: a context binary for one SoC, in fp16 with fp32 operands, after ExecuTorch's header.
+"""Compiles a region with the vendor's compiler: ExecuTorch's header and a context binary for one SoC, in fp16 with fp32 operands.
 
 Each region is compiled in its own process (compiler.py). The vendor numbers tensors and operators through the life of a process and
 writes the numbers into the binary. The same region must give the same bytes.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that imports the vendor's compiler once and compiles each job in a fork. Its output is dropped. A signal that ends a fork
-loses only that job.
+"""A process that imports the vendor's compiler once and compiles each job in a fork. Its output is dropped. A signal that ends a
+fork loses only that job.
 
 Answers carry no name: each belongs to the job sent last. So one job runs at a time. If nobody waits for its answer any more
 (Ctrl-C, an alarm), the process ends.

@@ -45,7 +45,7 @@ ARITHMETIC = {
 
 @dataclass(frozen=True)
 class Region:
-    """The region as a `module` from `inputs` to `outputs`: float32 nodes of the whole graph. `after`: nodes that need the outputs."""
+    """The region as a `module` from `inputs` to `outputs`, float32 nodes of the whole graph. `after`: nodes that need outputs."""
 
     nodes: frozenset[torch.fx.Node]
     after: frozenset[torch.fx.Node]
