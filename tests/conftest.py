@@ -53,7 +53,7 @@ def smollm2() -> Path:
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """Of a long text its beginning: pytest puts ids into the environment, and with 128 KB there nothing can be started."""
+    """The beginning of a long text: pytest puts ids into the environment, and no process starts with 128 KB there."""
     return ascii(val[:50]) if isinstance(val, bytes | str) and len(val) > 1000 else None
 
 

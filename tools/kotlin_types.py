@@ -17,7 +17,7 @@ HEAD = (
     "package dev.bespoke\n"
 )
 _PRIMITIVES = {"string": "String", "integer": "Long", "number": "Double", "boolean": "Boolean"}
-_KEYWORDS = {"as", "in", "is", "object", "when"}  # of Kotlin: a property of this name is written `so`
+_KEYWORDS = {"as", "in", "is", "object", "when"}  # Kotlin's keywords; a property of such a name is written `so`
 _WIDTH = 116
 _RECORDS_IMPORTS = (
     "import kotlinx.serialization.SerialName\nimport kotlinx.serialization.Serializable\n"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 NOTES = 200
 STEPS = 200
-LEAST_FALL = 0.20  # of the validation loss; with less the demo fails
+LEAST_FALL = 0.20  # relative fall of the validation loss; with less the demo fails
 COMPLETION_TOKENS = 40
 
 

@@ -89,7 +89,7 @@ def general_data(settings: dict[str, Any]) -> Path:
 
 
 def sources_digest(*patterns: str) -> str:
-    """Of the repository's files that have these names."""
+    """Digest of the repository's files with these names."""
     digest = hashlib.sha256()
     for file in sorted({file for pattern in patterns for file in REPOSITORY.glob(pattern)}):
         digest.update(f"{file.relative_to(REPOSITORY)}\n".encode() + file.read_bytes())

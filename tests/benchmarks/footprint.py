@@ -91,7 +91,7 @@ def _anonymous_bytes(status: int) -> int:
 
 
 def anonymous_in(status: bytes) -> int:
-    """Of /proc/PID/status, in bytes."""
+    """Anonymous bytes by /proc/PID/status."""
     return sum(int(found) for found in _COUNTED.findall(status)) * 1024
 
 

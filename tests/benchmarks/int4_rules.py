@@ -21,7 +21,7 @@ from bespoke.model.quantize import GROUP, dequantize, quantize
 from bespoke.model.spec import ModelSpec
 
 WINDOW = 512
-ROWS = 256  # of a weight, quantized together
+ROWS = 256  # rows of a weight that are quantized together
 Rule = Callable[
     [np.ndarray, np.ndarray | None], np.ndarray
 ]  # weight [rows, in], counts [in] or none -> what is decoded

@@ -24,8 +24,8 @@ from bespoke.model.quantize import dequantize, quantize
 
 Products = Literal["fp32", "bf16 scales", "int8"]
 RANK, SCALE = 4, 2.0
-B_SIZE = 0.02  # of the elements of B, of an adapter that has learned
-QUERIES = 8  # of fzoo, by default: draws of a step
+B_SIZE = 0.02  # size of B's elements in a trained adapter
+QUERIES = 8  # draws of a step, fzoo's default
 
 
 class Linear(torch.nn.Module):
@@ -59,7 +59,7 @@ def rounded_rows(x: torch.Tensor) -> torch.Tensor:
 
 @dataclass
 class Estimates:
-    """Of one kind of products: numbers of each draw, and the loss on its plus side."""
+    """Estimates with one kind of products: the numbers of each draw and the loss on its plus side."""
 
     two_sided: np.ndarray
     one_sided: np.ndarray

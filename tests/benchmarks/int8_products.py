@@ -69,7 +69,7 @@ class Blocks:
         )
 
     def programs(self, rows: int, cache: Path | None) -> list[tuple[Program, Program]]:
-        """Of each block: ours, and XNNPACK's."""
+        """Our program and XNNPACK's for each block."""
         target: Any = plugins.get("target", "executorch")
         of_int8 = target.Options(products="xnnpack_qb4w")
         rng = np.random.default_rng(1)

@@ -44,9 +44,9 @@ from bespoke.data.text import Tokenizer
 
 CACHE = REPOSITORY / ".cache" / "learning"
 PICTURE = REPOSITORY / "docs" / "explanation" / "images" / "learning.svg"
-POINTS = 5  # of a curve: means of the losses of so many parts of a run
+POINTS = 5  # points of a curve, each the mean loss of a part of a run
 MORE_RATES = 2  # beyond the edges of the grid, at most
-CONTEXTS = 4  # of a training row: when it is asked, the longest prompt is read whole, with each label
+CONTEXTS = 4  # context in training rows: the longest prompt is read whole, with each label
 
 
 class Subject:
@@ -65,7 +65,7 @@ class Subject:
         tokenizer = Tokenizer.open(self.model / "tokenizer.json")
         self.encoder = ExampleEncoder(
             tokenizer, None, "assistant", self.settings["length"]
-        )  # of examples without turns
+        )  # encodes examples without turns
         (row,) = self.encoder.encode({"text": "Any row: it is padded to its length."}).rows
         with open_bundle(self.bundle_folder) as bundle:
             self.units_a_step = step_units(bundle, self.optimizer, row)
@@ -172,7 +172,7 @@ class Subject:
 
 
 def processor_seconds() -> float:
-    """Of this process and of those that it has waited for, the core's among them."""
+    """Processor time of this process and of those that it has waited for, the core's among them."""
     both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(used.ru_utime + used.ru_stime for used in both)
 

@@ -18,7 +18,7 @@ from tests.support.personas import shakespeare_passages
 from bespoke.tasks import Task, TaskRow, read_task
 
 Example = dict[str, Any]
-CHARACTERS = 280  # of a passage of text
+CHARACTERS = 280  # length of a passage of text
 WORDS = {
     "AddToPlaylist": "playlist",
     "BookRestaurant": "restaurant",

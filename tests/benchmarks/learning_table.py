@@ -180,7 +180,7 @@ def _spread(values: Sequence[float | None], share: bool = False) -> str | None:
 
 
 def points(seeds: Sequence[Run]) -> list[tuple[float, float, float]]:
-    """Of each part of a run: passes of a row up to its middle, mean of the loss over the seeds, sample standard deviation (NaN
+    """For each part of a run: passes of a row up to its middle, mean loss over the seeds, sample standard deviation (NaN
     where it is not known)."""
     curve = []
     before = 0

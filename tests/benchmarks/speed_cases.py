@@ -12,7 +12,7 @@ AMPLE_MB = 512.0
 
 
 class Case(NamedTuple):
-    """Of one step of 256 tokens the work that cannot be left out, in GFLOP; budgets in MB."""
+    """Required work of a step of 256 tokens, in GFLOP; budgets in MB."""
 
     model: str
     useful_gflop: float

@@ -66,7 +66,7 @@ def cores(without_amx: bool) -> Iterator[tuple[str, Path]]:
 
 
 def flags() -> set[str]:
-    """Of the processor: without these two, torch's bf16 is far slower than fp32."""
+    """The processor's flags. Without avx512_bf16 or amx_bf16, torch's bf16 is far slower than fp32."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith(("flags", "Features")):
             return set(line.split(":", 1)[1].split())

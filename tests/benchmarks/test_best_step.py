@@ -21,7 +21,7 @@ SEEDS, LUCKY_SEEDS, STEPS = (1, 40, 300) if TRYING else (5, 200, 300)
 RATE = 1e-3
 MOST_LUCKY, LEAST_ACCEPTED = 0.05, 0.90
 POOL = 400  # texts, of which each run draws some
-UNSEEN = 4  # of so many messages one is neither trained on nor held out
+UNSEEN = 4  # one in this many messages is neither trained on nor held out
 
 
 @pytest.fixture(scope="module")

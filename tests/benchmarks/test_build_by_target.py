@@ -40,7 +40,7 @@ def test_seconds_and_bytes_of_each_target(tmp_path: Path) -> None:
         personalizer = Personalizer(model, "mesp", {name: options}, lora=Lora(rank=8), training=training, data=None)
         began = time.process_time()
         bundle = personalizer.build(tmp_path / f"{number}.bundle")
-        seconds = time.process_time() - began  # of the processor: what others do meanwhile does not count
+        seconds = time.process_time() - began  # processor time, which other processes do not change
         sizes = [path.stat().st_size for path in (bundle / "graphs" / name).glob("*") if path.is_file()]
         label = f"`{name}`" + "".join(f", {value}" for value in options.values())
         largest = max(sizes) / 1e3 if sizes else None

@@ -32,7 +32,7 @@ from bespoke.testing.rig import Case, Rig, planned
 from bespoke.testing.tiny import shared_tracer, tiny_adapter
 
 EPSILONS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3)
-STEPS = 8  # of different noise
+STEPS = 8  # steps with different noise
 
 
 def compiling(name: str) -> Target:
@@ -70,7 +70,7 @@ def test_build_time_and_size(tmp_path: Path) -> None:
 
 @pytest.mark.benchmark
 def test_what_fp16_costs(tmp_path: Path) -> None:
-    """Of forward graphs, and of MeZO's g = (L(theta + eps z) - L(theta - eps z)) / (2 eps)."""
+    """Errors of forward graphs and of MeZO's g = (L(theta + eps z) - L(theta - eps z)) / (2 eps)."""
     target = compiling("coreml")
     errors: dict[str, list[float]] = {}
     for graph, operands in recorded(["mezo"], (Case.of("plain", 7, 2), Case.of("normed", 9, 2))).values():

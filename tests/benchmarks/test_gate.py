@@ -36,7 +36,7 @@ def test_nonsense_is_refused_and_sense_accepted(stories: Path, data_folder: Path
     rises: dict[bool, list[float]] = {
         True: [],
         False: [],
-    }  # of the general loss, as a share, by whether the words made sense
+    }  # relative rises of the general loss, by whether the words made sense
     for name in MODELS:
         for seed in range(SEEDS):
             for line in kept(name, seed).read_text(encoding="ascii").splitlines():

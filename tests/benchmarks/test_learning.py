@@ -139,7 +139,7 @@ def test_rows_to_train_to_choose_by_and_to_test_are_apart_and_always_the_same(da
 
 @pytest.mark.slow
 def test_the_harness_runs_what_is_missing_and_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of its smallest configuration: the device core trains and answers, from a model that is pretrained here."""
+    """Runs the smallest configuration: the device core trains and answers, from a model that is pretrained here."""
     config = tomllib.loads((REPOSITORY / "tests" / "benchmarks" / "learning_tiny.toml").read_text(encoding="utf-8"))
     results = tmp_path / "runs.tsv"
     results.write_text("\t".join(COLUMNS) + "\n")

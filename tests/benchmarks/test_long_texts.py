@@ -16,7 +16,7 @@ from tests.conftest import REPOSITORY
 from tests.support.models import tiny_model
 
 MEGABYTES = (1, 2, 5, 10)
-MOST_SECONDS = 10.0  # of one core, for 10 MB
+MOST_SECONDS = 10.0  # time on one processor core for 10 MB
 TOO_LONG = 17
 BUILD = """
 import sys

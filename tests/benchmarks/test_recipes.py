@@ -22,7 +22,7 @@ from tests.support.personas import LENGTH, PERSONAS, messages, questions
 
 TRYING = os.environ.get("BESPOKE_FIGURES") == "print"
 STEPS = {"like_me": 100, "about_me": 400, "facts": 300, "labels": 150}
-MOST_FACTS, EVERYDAY = 24, 400  # of a persona; texts in the bundle
+MOST_FACTS, EVERYDAY = 24, 400  # facts of a persona; texts in the bundle
 GENERAL_PER_LABEL, OWN_PER_LABEL, TEST_PER_LABEL = 25, 15, 10
 
 

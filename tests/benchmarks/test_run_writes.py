@@ -15,7 +15,7 @@ from bespoke.rules.run_writes import most_written, tensor_file_bytes
 RANK = 8
 # Name -> layers, hidden, intermediate, width of keys and values, from the models' config.json.
 MODELS = {"SmolLM2-135M": (30, 576, 1536, 192), "Qwen2.5-0.5B": (24, 896, 4864, 128)}
-SECONDS = (2, 10)  # of a step
+SECONDS = (2, 10)  # durations of a step
 
 
 def adapter_shapes(layers: int, hidden: int, intermediate: int, keys: int) -> dict[str, tuple[int, int]]:

@@ -24,10 +24,10 @@ from tests.benchmarks.figures import Cell, this_machine, write_table
 
 SECONDS = float(os.environ.get("BESPOKE_BENCHMARK_SECONDS", "60"))
 STEPS, DEFAULT_STEPS = 60, 300
-EXAMPLES = 40  # of the user; one in ten is held out
+EXAMPLES = 40  # the user's examples; one in ten is held out
 GENERAL_ROWS = 16
 MOST_OUTSIDE = 0.05
-MOST_JUDGING = 0.05  # of the work of a run's steps, as the core plans it
+MOST_JUDGING = 0.05  # share of the work of a run's steps, as the core plans it
 MOST_SLICES = 30
 HEADER = ("slice", "seconds", "steps", "in steps", "judgements", "opening", "commits", "gate", "ending", "outside both")
 
@@ -43,7 +43,7 @@ class Slice:
 
     @property
     def outside(self) -> float:
-        """Of steps and judgements."""
+        """Share of the time outside steps and judgements."""
         return 1 - (self.parts["in steps"] + self.parts["judgements"]) / self.seconds
 
 

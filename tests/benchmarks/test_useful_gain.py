@@ -25,7 +25,7 @@ RUNS: dict[str, dict[str, Any]] = {  # what the run is called -> what is asked f
     "mesp, 1e-8": {"method": "mesp", "learning_rate": 1e-8},
 }
 USEFUL, NOISE = tuple(RUNS)[:3], tuple(RUNS)[4:]  # at 1e-6 a little is learned
-MESSAGES = (30, 12, 4)  # of the user; of the last none is held out, and the training examples are judged
+MESSAGES = (30, 12, 4)  # the user's messages; with 4 none is held out and the gate judges the training examples
 
 
 @pytest.fixture(scope="module")

@@ -94,7 +94,7 @@ def killed_runs() -> list[Any]:
 
 @pytest.mark.parametrize("method", killed_runs(), ids=str)
 def test_a_run_by_the_core_is_whole_after_a_kill_behind_its_slot(method: Method) -> None:
-    """Of those methods whose whole suite is slow."""
+    """The methods whose whole suite is slow."""
     optimizer = plugins.get("optimizer", method.name)
 
     def fail(got: str, expected: str, next_step: str) -> PluginError:

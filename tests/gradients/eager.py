@@ -25,7 +25,7 @@ from tests.gradients.harness import Base
 
 
 class EagerBuilder(DirectBuilder):
-    """Of one step of a tiny model; recorded and emitted numbers are floats."""
+    """Runs one step of a tiny model at once; recorded and emitted numbers are floats."""
 
     def __init__(
         self,

@@ -21,7 +21,12 @@ from tests.gradients.prge_steps import EPSILON, LENGTH, MODES, RANK, ROWS, SEED,
 from tests.support.checks import few_rows_of
 
 TILES = {"query_tile": 5, "mlp_slice": 32, "head_chunk": 17, "path_tile": 25}
-RATES = (1e-3, 3e-3, 1e-4, 2e-3)  # of each step another: an update takes the rate of the step that made its g
+RATES = (
+    1e-3,
+    3e-3,
+    1e-4,
+    2e-3,
+)  # a different rate for each step: an update takes the rate of the step that computed its g
 
 
 @pytest.mark.parametrize(

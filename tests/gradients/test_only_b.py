@@ -88,7 +88,7 @@ def test_a_is_a_weight_of_the_adapters_file_and_in_no_state_gradient_or_noise(
     assert set(machine.buffers.current) == trained | {f"{piece}.{kept}" for piece in trained for kept in states}
     assert set(machine.buffers.step_values) == {f"{piece}.{kept}" for piece in trained for kept in sums}
     drawn = {i.tensor for code in plan.sections.values() for i in code if isinstance(i, Noise)}
-    assert all(tensor % 2 for tensor in drawn)  # of a linear A comes first
+    assert all(tensor % 2 for tensor in drawn)  # A comes before B in each linear
 
 
 def test_mezo_measures_along_b_alone(bases: Bases, tracer: Tracer) -> None:

@@ -25,7 +25,7 @@ def pairs(base_config: object, seed: int) -> tuple[TokenBatch, TokenBatch]:
 
 
 def mean_losses(reference: Reference, batch: TokenBatch) -> torch.Tensor:
-    """Of each row, over its unmasked tokens [B]."""
+    """The mean loss of each row over its unmasked tokens [B]."""
     logits = reference.peft(input_ids=batch.tokens, use_cache=False).logits
     losses = F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), reduction="none").view(batch.mask.shape)
     return (losses * batch.mask).sum(1) / batch.mask.sum(1).clamp(min=1)

@@ -165,7 +165,7 @@ def test_batched_passes_give_the_losses_of_sequential_ones(
         batch = random_batch(base.config, LENGTH, rows=ROWS, seed=step)
         wanted = sequential.step([batch], step=step, lr=RATE, seed=SEED)
         for machine in batched:
-            machine.buffers.fill(here)  # of the same adapter: rounding of steps before is no error of this one
+            machine.buffers.fill(here)  # the same adapter for all: rounding in earlier steps is no error of this one
             got = machine.step([batch], step=step, lr=RATE, seed=SEED)
             pairs = zip(of_paths(got.metrics, queries), of_paths(wanted.metrics, queries), strict=True)
             worst_loss = max(worst_loss, *(abs(one / other - 1) for one, other in pairs))

@@ -26,7 +26,7 @@ from tests.support.reading import read_state
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NEVER = 10**9
-BEFORE, AFTER, TORN = 0, 1, 2  # of faults.c
+BEFORE, AFTER, TORN = 0, 1, 2  # values in faults.c
 COMMITTED = "fsync state.sqlite-wal"
 
 

@@ -23,7 +23,7 @@ from typing import Any
 from bespoke import PersonalModel
 from tests.unit.personal_model.tiny import add_numbers, numbers
 
-STEPS = 5  # of the run that is killed
+STEPS = 5  # steps of the run that is killed
 PR_SET_CHILD_SUBREAPER = 36
 
 Verb = Callable[[PersonalModel, Path], object]

@@ -164,7 +164,7 @@ def sample(compiled: None, tmp_path_factory: pytest.TempPathFactory) -> Shrinker
 
 
 def rules_of_the_sample() -> list[str]:
-    """Of its libraries, and what aapt2 wrote for its manifest and layouts: an app has no others."""
+    """Rules of its libraries and rules that aapt2 wrote for its manifest and layouts: an app has no others."""
     written = SAMPLE / "target" / "android" / "manifest-rules.pro"
     return [path.read_text(encoding="utf-8") for path in [written, *rules_of("notes")]]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 class Stored(NamedTuple):
     method: int  # 0: stored
-    begin: int  # of the data in the file
+    begin: int  # position of the data in the file
     size: int
 
 

@@ -21,7 +21,7 @@ __all__ = ["filled", "folder"]
 
 
 SQLITE_HEADER = 100
-WAL_HEADER = 32 + 24  # of the log, and of its first frame
+WAL_HEADER = 32 + 24  # bytes of the log's header and of its first frame's
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_every_header_byte_of_the_database_flipped(folder: Path, filled: Path, w
         18,  # version for writers: asking for WAL rewrites it
         *range(24, 32),  # change counter and size in pages, rewritten when the log is emptied
         *range(40, 44),  # cookie of the schema
-        *range(44, 47),  # of the schema's format and the text's encoding SQLite reads the lowest bits
+        *range(44, 47),  # SQLite reads only the lowest bits of the schema's format and the text's encoding
         *range(48, 52),  # suggested size of the cache
         *range(56, 60),  # 0 means UTF-8 as 1 does
         *range(72, 100),  # reserved, version-valid-for, version of SQLite

@@ -13,7 +13,7 @@ from tests.unit.golden.bundles import build
 
 
 def example_bundle(place: Path) -> Path:
-    """Of a model that has a tokenizer."""
+    """A bundle of a model with a tokenizer."""
     build(place, "llama", "mezo", text=True)
     training = Training(learning_rate=1e-2, sequence_lengths=(12,), batch_size=1, steps=20, seed=1)
     bundle = place / "core.bundle"

@@ -28,7 +28,7 @@ from tests.unit.personal_model.tiny import add_numbers
 
 __all__ = ["JOURNALED", "METHODS", "tiny_core_bundle"]
 
-PAUSE = 12  # of STEPS: before the last one a run pauses, so that adapter and optimizer state can be looked at
+PAUSE = 12  # the run pauses after so many of STEPS, so that a test can look at adapter and optimizer state
 
 
 @pytest.fixture(scope="session")

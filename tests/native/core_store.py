@@ -115,7 +115,7 @@ class CoreStore:
         return self._core.act(what, **values)
 
     def close(self) -> None:
-        with suppress(BrokenPipeError):  # of one that was killed
+        with suppress(BrokenPipeError):  # the core may have been killed
             end(self._core.process)
 
     def kill(self) -> None:

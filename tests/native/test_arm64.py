@@ -25,7 +25,7 @@ HOST_HEADERS = Path("/usr/include")
 def build() -> Path:
     place = ROOT / "build" / "arm64_packages"
     (place / "include" / "doctest").mkdir(parents=True, exist_ok=True)
-    # Of the host's headers this one alone: all others come from the cross compiler.
+    # The only header from the host. All others come from the cross compiler.
     shutil.copy(HOST_HEADERS / "doctest" / "doctest.h", place / "include" / "doctest")
     return compile_core(
         "arm64",

@@ -92,7 +92,7 @@ def test_pieces_joined_are_what_the_tokenizer_makes_of_the_tokens(
 
 
 def cut_at(stops: Sequence[str], pieces: Sequence[str]) -> str:
-    """Of two that overlap, the one that is complete first ends the answer."""
+    """The answer before a stop text. The first of two overlapping stop texts to be complete ends it."""
     said = ""
     for piece in pieces:
         said += piece

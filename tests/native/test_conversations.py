@@ -104,7 +104,7 @@ def test_greedy_tokens_of_a_trained_model_are_those_of_transformers(name: str, s
 
 
 def check_greedy_tokens(model: PersonalModel, oracle: Oracle, vocabulary: int, name: str) -> None:
-    """Of conversations of random tokens, three turns each."""
+    """Compares greedy tokens in conversations of random tokens, three turns each."""
     conversations = 20 if full() else 2
     numbers = np.random.default_rng(seed := new_seed())
     same = clear = tokens = 0

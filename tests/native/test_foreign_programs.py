@@ -37,7 +37,7 @@ OTHER_SIGNATURE = 3  # BESPOKE_ENGINE_OTHER_SIGNATURE
 
 
 def signatures(manifest: Manifest) -> dict[str, tuple[Signature, int]]:
-    """Of the artifacts: file -> what it takes and gives, in its own order; and the memory it plans."""
+    """Each artifact's file -> its operands and results in its own order, and the memory that it plans."""
     graphs = {graph.key: graph for graph in manifest.graphs}
     found = {}
     for artifact in manifest.targets[0].artifacts:

@@ -13,7 +13,7 @@ from tests.unit.personal_model.tiny import add_numbers
 
 __all__ = ["tiny_core_bundle"]
 
-LIMITS_MB = (64, 12, 11, 4, 3.5, 3, 2.5, 2)  # of addresses that may be written to: a thread's stack takes 8
+LIMITS_MB = (64, 12, 11, 4, 3.5, 3, 2.5, 2)  # limits on writable addresses: a thread's stack takes 8
 
 
 def test_no_memory_is_a_budget_exceeded_wherever_it_ends(

@@ -23,9 +23,9 @@ __all__ = ["tiny_core_bundle"]
 
 # At higher rates of SGD mesp and mebp part from each other on torch alone: at 0.02 their losses by 4e-5 within fifty steps.
 RATES = {"sgd": 5e-3, "adamw": 2e-3}
-# Of AdamW: with 1e-8 the first step moves an element whose gradient is nothing but rounding by the whole rate, to either side.
+# AdamW's epsilon. With 1e-8 the first step moves an element whose gradient is only rounding by the whole rate, to either side.
 ADAM_EPSILON = 1e-5
-GENTLE_SGD = 3e-3  # of stories260K on random tokens, for the same reason
+GENTLE_SGD = 3e-3  # rate for stories260K on random tokens, for the same reason
 MEZO_RATE = 1e-3
 
 pytestmark = pytest.mark.skipif(finding.find().path is None, reason="the device core is not installed")

@@ -110,7 +110,7 @@ def test_of_a_long_text_the_rows_are_judged_that_the_rule_names(
     model.examples.add({"tokens": tokens}, id="book")
     report = model.train(1)
     expected = expected_of(tiny_core_bundle, tmp_path / "book")
-    # Of one step on 40,000 tokens: reading all of them twice would be 5,000 rows of 16.
+    # One step on 40,000 tokens: reading all of them twice would take 5,000 rows of 16.
     assert (report.judged_tokens, report.judged_of_tokens) == (4096, 40_000)
     assert expected.judged_tokens == 4096
     assert report.validation_loss_before == pytest.approx(expected.loss_before, abs=1e-5)

@@ -37,7 +37,7 @@ def reference(row: np.ndarray, draw: dict[str, Any]) -> int:
 
 
 def random_logits(numbers: np.random.Generator, rows: int) -> np.ndarray:
-    """Of one row in two, a few values that many tokens share; of one in three, some tokens forbidden."""
+    """Random logits. In one row of two many tokens share a few values; in one of three some tokens are forbidden."""
     logits = (numbers.standard_normal((rows, VOCABULARY)) * numbers.choice([0.1, 1, 10], (rows, 1))).astype(np.float32)
     tied = numbers.random(rows) < 0.5
     logits[tied] = np.round(logits[tied])

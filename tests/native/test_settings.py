@@ -89,7 +89,7 @@ def test_the_core_refuses_them_itself(
         if finite
         else "JSON" in refused.value.got
     )
-    for name in settings.keys() & {"steps", "seed"}:  # of the call itself: 0 is all steps
+    for name in settings.keys() & {"steps", "seed"}:  # settings of the call; 0 means all steps
         if settings[name] > 0:
             with pytest.raises(ConfigError, match="64 bits" if settings[name] >= 2**63 else "at most 10000000"):
                 run({**request, **settings})

@@ -118,7 +118,7 @@ def test_a_run_goes_on_by_the_plans_that_the_limit_leaves(
     count = min(len(losses), len(of_whole.losses))
     assert count > pause - 5
     assert losses[-count:] == pytest.approx(of_whole.losses[-count:], rel=1e-5)
-    if method == "mesp":  # of the other one it is in a journal
+    if method == "mesp":  # the other method keeps it in a journal
         one, two = (slot(tmp_path / name) for name in ("whole", "sliced"))
         assert one.keys() == two.keys()
         begun_with = safetensors.numpy.load_file(bundle / "adapter" / "initial.safetensors")

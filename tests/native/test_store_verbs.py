@@ -73,7 +73,7 @@ def place(bundle: Path) -> Any:
 
 @pytest.fixture(scope="session")
 def text_bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Of two base models, with the same tokenizer. No engine runs them here."""
+    """Bundles of two base models with the same tokenizer. No engine runs them here."""
 
     def make(folder: Path) -> None:
         for family in ("llama", "qwen2"):

@@ -172,7 +172,7 @@ def test_it_answers_a_ping_while_it_trains(native_build: Path, tiny_core_bundle:
 def test_nothing_is_used_after_it_was_freed_when_the_process_ends(tiny_core_bundle: Path, state: Path) -> None:
     """The thread that listens is still there when `main` returns."""
     program = sanitized_core("address,undefined", targets=["bespoke-core"]) / "bespoke-core"
-    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}  # of the listening thread's line: it never ends
+    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}  # the listening thread never ends and keeps its line
     for number in range(20):
         request = {
             "verb": "answer",

@@ -43,7 +43,7 @@ INT4 = {"executorch": {"delegate": "qnn", "soc": "SM8650", "weights": "int4"}}
 
 
 def test_each_program_computes_what_was_traced() -> None:
-    """Of two builds the same bytes, each artifact with two sets of weights; answers too."""
+    """Runs each artifact with two sets of weights, answers too. Two builds give the same bytes."""
     target: Any = plugins.get("target", "executorch")
     report = check_target(target, target.Options(delegate="qnn"), optimizers=["mezo", "prge"], tolerance=1e-2)
     assert report.opened == report.lowered > 100

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.skipif(emulator.missing() is not None, reason=f"the NPU's emulator: {emulator.missing()}"),
 ]
 
-ROWS, OUTPUTS, INPUTS, GROUP = 64, 896, 896, 32  # of Qwen2.5-0.5B
+ROWS, OUTPUTS, INPUTS, GROUP = 64, 896, 896, 32  # sizes of Qwen2.5-0.5B
 Weights = tuple[torch.Tensor, torch.Tensor]  # codes (O, I) from -8 to 7, scales (O, I / 32) of both signs, in fp32
 
 

@@ -45,9 +45,9 @@ PROMPTS = (
     "What is Python used for?",
 )
 NEW_TOKENS = 100
-NEAR_TIE = 1e-3  # of two best logits: which is larger is a matter of rounding
+NEAR_TIE = 1e-3  # gap of the two best logits below which rounding decides
 STEPS, RATE = 20, 2e-4
-BETA1 = 0.9  # of AdamW
+BETA1 = 0.9  # AdamW's beta1
 ADAPTERS = 5
 
 Gradients = dict[str, torch.Tensor]
@@ -148,7 +148,7 @@ def test_twenty_steps_are_those_of_torch_and_peft(real_model: RealModel, tmp_pat
 
 
 def test_gradients_are_those_of_float64(real_model: RealModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each piece, over several random adapters: to 1e-5 of its norm, or as near as autograd in float32.
+    """Each piece agrees over several random adapters to 1e-5 of its norm, or as closely as autograd in float32.
 
     One adapter decides little. Rounding in any one graph moves the gradients of the first blocks by as much as they are off.
     """
@@ -210,7 +210,7 @@ def core_gradients(real_model: RealModel, adapter: Path, folder: Path, seed: int
 
 
 def relative_errors(gradients: Gradients, exact: Gradients) -> dict[str, float]:
-    """Of each piece: the norm of its error as a share of the norm of its gradient."""
+    """The norm of each piece's error relative to the norm of its gradient."""
     return {
         name: float(torch.linalg.norm(gradients[name].double() - expected) / torch.linalg.norm(expected))
         for name, expected in exact.items()

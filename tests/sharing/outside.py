@@ -82,7 +82,7 @@ def is_marked_as_read(path: Path, pid: int) -> bool:
 
 
 def bytes_of(path: Path) -> bytes:
-    """Of any file of a state, read by another process."""
+    """Bytes of any file of a state, read by another process."""
     return subprocess.run(["cat", str(path)], capture_output=True, check=True).stdout
 
 

@@ -148,7 +148,7 @@ def check_losses(connection: sqlite3.Connection, findings: Findings) -> None:
 
 
 def check_judgements(connection: sqlite3.Connection, findings: Findings) -> None:
-    """Of steps that a run has; the best one, while it goes on, is the first of the least loss."""
+    """Checks that judgements belong to steps of a run. The best step of an unfinished run is the first with the least loss."""
     runs = {run.id: run for run in runs_of(connection)}
     best = dict(connection.execute("SELECT run, step FROM best_steps"))
     by_run: dict[int, list[tuple[int, float]]] = {}

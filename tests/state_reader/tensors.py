@@ -18,10 +18,10 @@ from database import PARTS, version_of
 from findings import Findings
 
 Shapes = dict[str, tuple[int, ...]]
-ALIGNMENT = 64  # of a file's data
+ALIGNMENT = 64  # alignment of a file's data
 LOCKS = {"files.lock": b"created", "trainer.lock": b'{"pid":'}
 SCRATCH = "scratch"
-HASHES = "hashes"  # of the bundle's files; nothing of the user, and no promise
+HASHES = "hashes"  # hashes of the bundle's files; nothing of the user and no promise
 RESERVE = "reserve"  # room on the disk: zeros
 NAME = re.compile(r"(slot|best|accepted)_[0-9]{8,19}_[0-9a-f]{8}\.safetensors")
 LEFT_BY_KILLED = re.compile(r"(slot|best|accepted)_[0-9]{8,19}_[0-9a-f]{8}\.safetensors(\.partial)?")
@@ -50,7 +50,7 @@ def check_folder(folder: Path, named: set[str], findings: Findings) -> list[str]
 
 
 def _check_locks(folder: Path, findings: Findings) -> None:
-    """Of what they say only the beginning may be there: both are written without a promise."""
+    """Checks the lock files. Only the beginning of their text may be there, because both are written without a promise."""
     for name, begins in LOCKS.items():
         if (folder / name).is_file():
             data = (folder / name).read_bytes()

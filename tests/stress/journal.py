@@ -69,7 +69,7 @@ def entries(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def operations_of(path: Path, ended: float) -> list[Operation]:
-    """Of one journal, whose process has ended."""
+    """Operations in the journal of a process that has ended."""
     pid, by_number = 0, dict[int, Operation]()
     for entry in entries(path):
         number, at = entry.pop("n", 0), entry.pop("t")

@@ -17,7 +17,7 @@ OVER_FORK = r"process \d+"
 
 @dataclass(frozen=True)
 class Legal:
-    """Of operations that match `ops` wholly; `kind` is the error's class, `got` is searched in what it got."""
+    """A legal error of operations that match `ops` wholly. `kind` is its class, and its `got` contains this `got`."""
 
     ops: str
     kind: str

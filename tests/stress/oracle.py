@@ -33,7 +33,7 @@ class Span:
 
 @dataclass
 class Known:
-    """Of one example."""
+    """Facts known about one example."""
 
     content: dict[str, Any] | None = None
     adds: list[Span] = field(default_factory=list)  # tried, whatever came of it
@@ -60,7 +60,7 @@ class Known:
 
 
 class Oracle:
-    """Of one stress; it remembers what it has seen in the files."""
+    """The oracle of one stress. It remembers what it has seen in the files."""
 
     def __init__(self) -> None:
         self._looked = -math.inf
@@ -128,7 +128,7 @@ def words_of(id: str, example: Known) -> list[str]:
 
 
 def forgotten_words(known: dict[str, Known], stored: Iterable[str], *, finished: bool) -> list[str]:
-    """Of which nothing may be left. `finished`: the state was opened since, which ends what was broken off."""
+    """Forgotten words that are still stored. `finished`: the state was opened since, which completes interrupted work."""
     found = []
     there = set(stored)
     for id, example in known.items():

@@ -143,7 +143,7 @@ ROLES: dict[str, Turn] = {
     "forker": uses_over_fork,
     "threader": uses_from_threads,
 }
-CAST = ("trainer", "adder", *ROLES)  # of these two two
+CAST = ("trainer", "adder", *ROLES)  # two trainers and two adders
 
 
 def closes(acting: Acting, model: PersonalModel) -> None:

@@ -66,7 +66,7 @@ CORE_METHODS = {
     "prge": {"learning_rate": 1e-3, "epsilon": 1e-2, "queries": 2, "dual_forwarding": True},
 }
 CORE_JOURNALED = {"mezo", "prge"}
-CORE_STEPS = 13  # of a run
+CORE_STEPS = 13  # steps of a run
 
 
 @pytest.fixture(scope="session")

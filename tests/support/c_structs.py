@@ -78,5 +78,5 @@ def made(kind: type[c.Structure], **fields: Any) -> Any:
 
 
 def parts_of(error: Any) -> dict[str, str]:
-    """Of a pointer to an Error."""
+    """The parts behind a pointer to an Error."""
     return {name: getattr(error.contents, name).decode() for name in PARTS}

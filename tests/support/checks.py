@@ -25,7 +25,7 @@ BEGIN, END = "<!-- checks -->", "<!-- /checks -->"
 HEADER = "| check | counts | seed | commit | date | machine |\n|---|---|---|---|---|---|\n"
 FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "asimddp", "i8mm")
 
-recorded: list[str] = []  # of the test that runs; tests/conftest.py takes them into pytest's summary
+recorded: list[str] = []  # records of the running test; tests/conftest.py adds them to pytest's summary
 
 
 def full() -> bool:

@@ -77,7 +77,7 @@ class _Unit:
 
 @dataclass
 class _Tokens:
-    """Of the system message and the messages from `begin` on. `message_of`: numbers of the whole conversation."""
+    """Tokens of the system message and the messages from `begin` on. `message_of`: numbers in the whole conversation."""
 
     begin: int
     unit: int  # the last one of which it trains
@@ -176,7 +176,7 @@ class _Maker:
     # One row.
 
     def _tokens_from(self, unit: int, done: int) -> _Tokens:
-        """Of the row that trains `unit` first; messages before `done` are context."""
+        """Tokens of the row that trains `unit` first. Messages before `done` are context."""
         starts, first = self._starts, self._units[unit].first
         before = bisect_left(starts, first)  # how many starts are before it
         start = max(before - 1, 0)

@@ -44,7 +44,7 @@ class LlamaCpp:
         return found
 
     def tokens(self, text: str) -> list[int]:
-        """Of content: special tokens in it are not recognised, and none is put before it."""
+        """Tokens of content, without recognising special tokens in it and without one before it."""
         found: list[int] = self._ask("/tokenize", content=text, add_special=False, parse_special=False)["tokens"]
         return found
 

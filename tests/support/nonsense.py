@@ -57,7 +57,7 @@ def garbled(text: str, kind: str, rng: random.Random) -> str:
 
 
 def verdicts(bundle: Path, data_folder: Path, place: Path, seed: int) -> Iterator[Judged]:
-    """Of one writer's messages, and of nonsense, from the base and, where the messages' adapter was accepted, from that."""
+    """Judges one writer's messages and nonsense, from the base and, if the messages' adapter was accepted, from that adapter."""
     rng = random.Random(seed)
     writer = WRITERS[seed % len(WRITERS)]
     texts = (

@@ -38,7 +38,7 @@ class Expected:
 
 
 def expected_of(bundle: Path, state: Path) -> Expected:
-    """Of a run that began with the bundle's own adapter."""
+    """Expectations of a run that began with the bundle's own adapter."""
     with open_bundle(bundle) as opened:
         method = newest_run(state)["method"]
         base, trained = opened.initial_adapter(), _trained(opened, state)

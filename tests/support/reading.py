@@ -81,7 +81,7 @@ def example_ids(state: Path, run: int) -> list[str]:
 
 
 def metrics(state: Path, run: int) -> list[dict[str, Any]]:
-    """Of all committed steps."""
+    """Metrics of all committed steps."""
     journaled, others = (
         f"SELECT step, metrics FROM journal WHERE run = {run}",
         f"SELECT step, json FROM metrics WHERE run = {run}",

@@ -25,7 +25,7 @@ FEW = (*RECORDED, "gemma", "smollm_lacking", "llama_lacking")
 @dataclass
 class Family:
     name: str
-    path: Path  # of tokenizer.bin
+    path: Path  # path of tokenizer.bin
     data: bytes  # tokenizer.json
     oracle: tokenizers.Tokenizer
     bos: int | None

@@ -7,7 +7,7 @@ import random
 import struct
 
 HEADER = 168
-VOCABULARY, UNKNOWN = 36, 52  # of the header's settings
+VOCABULARY, UNKNOWN = 36, 52  # offsets of settings in the header
 
 
 def change(chance: random.Random, data: bytes) -> list[tuple[int, int]]:

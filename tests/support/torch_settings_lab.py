@@ -149,7 +149,7 @@ def computed(bundle: Path, folder: Path, conversation: PersonalModel) -> tuple[s
         report = personal.train(learning_rate=1e-2)
         results += [report.losses, report.validation_loss, report.gain, personal.evaluate().loss]
         results += [list(personal.generate_ids([41, 42, 43], max_tokens=4))]
-    results += [conversation.evaluate().loss]  # of an engine that earlier calls have filled
+    results += [conversation.evaluate().loss]  # uses an engine that earlier calls have filled
     with open_bundle(bundle) as opened:
         rows = number_rows()
         verify_bundle(opened, files=False)

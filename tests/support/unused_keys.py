@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
-MOST_KEYS, MOST_CHARACTERS = 32, 64  # of unused keys that are named, and of one of them
+MOST_KEYS, MOST_CHARACTERS = 32, 64  # most unused keys in a message, and most characters of a key
 _USED = ("role", "content", "weight", "tool_calls", "function_call")  # a call that is not empty is refused
 
 

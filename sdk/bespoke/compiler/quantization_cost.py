@@ -26,7 +26,7 @@ from bespoke.model.weight_source import WeightSource
 
 __all__ = ["QuantizationCost", "losses_on_text"]
 
-POSITIONS = 512  # of the texts: they take seconds on a model of half a billion weights
+POSITIONS = 512  # positions of the texts: they take seconds on a model of half a billion weights
 
 
 @dataclass(frozen=True)

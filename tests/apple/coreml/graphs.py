@@ -22,7 +22,7 @@ Recorded = dict[str, tuple[Graph, tuple[torch.Tensor, ...]]]
 
 
 def recorded(methods: Iterable[str], cases: Sequence[Case] = CASES, answers: bool = True) -> Recorded:
-    """Of the plans of these methods, and of the plan for answers."""
+    """Graphs of the plans of these methods and of the plan for answers."""
     found: Recorded = {}
     for method in methods:
         optimizer = plugins.get("optimizer", method)

@@ -52,7 +52,7 @@ def unary(*types: Any, positive: bool = False, **extra: Callable[[Rng, Any], Any
 
 
 def binary(*types: Any, apart: bool = False, positive: bool = False) -> Callable[[Rng], Arguments]:
-    """Of shapes that broadcast, one of them shorter in half of the cases. `apart`: y is not near 0."""
+    """Operands whose shapes broadcast; one is shorter in half of the cases. `apart`: y is not near 0."""
 
     def drawn(rng: Rng) -> Arguments:
         dtype, sizes = pick(rng, types), shape(rng)
@@ -239,7 +239,7 @@ def _blockwise(rng: Rng) -> Arguments:
 
     rows, blocks, size = (int(n) for n in rng.integers(1, 5, 3))
     data = rng.integers(-8, 8, (rows, blocks * size)).astype(types.nptype_from_builtin(types.int4))
-    return {"data": data, "scale": tensor(rng, (rows, blocks))}  # of both signs, as in bundles
+    return {"data": data, "scale": tensor(rng, (rows, blocks))}  # scales of both signs, as in bundles
 
 
 EXAMPLES: dict[str, Callable[[Rng], Arguments]] = {

@@ -26,7 +26,7 @@ from tests.support.reading import select
 
 STEPS, NUMBERS = 3, 131
 
-# Of the norm of a tensor. AdamW divides a gradient by its own size: where one is near 0, its rounding becomes a step.
+# Relative to a tensor's norm. AdamW divides a gradient by its own size, so the rounding of one near 0 becomes a step.
 TENSORS = 1e-4
 RECORDED = "SELECT recorded FROM journal ORDER BY step"
 SIZES = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 4}

@@ -26,11 +26,11 @@ pytestmark = [
     pytest.mark.skipif(finding.find().library is None, reason="the device core is not installed"),
 ]
 
-LARGEST = 2**30  # of the view "value"
+LARGEST = 2**30  # largest integer of the view "value"
 
 
 class Host(TorchEngine):
-    """Of the SDK it has the interpreter, in the place of Core ML, and the table through which the core gives it tensors."""
+    """An engine that uses the SDK's interpreter in place of Core ML, and the table through which the core gives it tensors."""
 
     name, runs_graphs = "coreml", False
 

@@ -18,7 +18,7 @@ LENGTH, CONTEXT, STEPS = 24, 160, 20
 SIZES: dict[str, Any] = {"num_hidden_layers": 2, "intermediate_size": 96}
 # One block with the sliding window, and one without.
 OF_FAMILY: dict[str, dict[str, Any]] = {"gemma3_text": {"layer_types": ["sliding_attention", "full_attention"]}}
-# Of AdamW: with 1e-8 a first step moves an element whose gradient is nothing but rounding by the whole rate, to either side.
+# AdamW's epsilon. With 1e-8 a first step moves an element whose gradient is only rounding by the whole rate, to either side.
 EXACT = {"learning_rate": 2e-3, "adam_epsilon": 1e-5}
 METHODS: dict[str, dict[str, Any]] = {"mesp": EXACT, "mebp": EXACT, "mezo": {}}
 

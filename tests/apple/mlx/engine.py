@@ -19,8 +19,8 @@ from bespoke.core import find
 from bespoke.core.engine_table import Artifact, EngineTable, Tensor
 from bespoke_plugins.targets.mlx.records import Array, Program, read
 
-NUMBERS = {"float32": 0, "float16": 1, "uint8": 2, "int64": 3, "int32": 4}  # of bespoke.h
-NAMES = {10: "float32", 9: "float16", 1: "uint8", 8: "int64", 7: "int32", 0: "bool"}  # of MLX's dtypes
+NUMBERS = {"float32": 0, "float16": 1, "uint8": 2, "int64": 3, "int32": 4}  # dtypes in bespoke.h
+NAMES = {10: "float32", 9: "float16", 1: "uint8", 8: "int64", 7: "int32", 0: "bool"}  # MLX's dtypes
 LIBRARY = "libbespoke_engine_mlx.so"
 NOT_BUILT = "the core was built without the engine mlx: pip install 'bespoke-sdk[mlx]', then install bespoke-sdk again"
 MESSAGE = 256

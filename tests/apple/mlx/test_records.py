@@ -109,7 +109,7 @@ def test_another_version_is_named(adamw: Program) -> None:
 @pytest.mark.parametrize("device", [2, -1])
 def test_an_unknown_device_is_refused(adamw: Program, device: int) -> None:
     data = write(adamw)
-    place = data.index(b"Multiply") - 8 - 8  # of the device, before its index and the length of the name
+    place = data.index(b"Multiply") - 8 - 8  # position of the device, before its index and the length of the name
     assert f"device {device}" in refused(data[:place] + struct.pack("<i", device) + data[place + 4 :]).got
 
 

@@ -13,7 +13,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Watch:
-    """Of another process, from where it is entered to where it is left, or to the process's end.
+    """Watches another process from entry to exit or to the process's end.
 
     peak_bytes: its highest anonymous memory, looked at every millisecond
     processor_seconds: of all its threads; the wall's are those of other work, too

@@ -63,8 +63,8 @@ class Plan:
         ]
 
     def row(self, begin: int, last: int, done: int) -> Row:
-        """Of the messages from `begin` to the trained one `last`, or to the end of the conversation behind the last of all, where
-        those before `done` are context."""
+        """The row of messages from `begin` to the trained message `last`, or to the conversation's end for the last of all;
+        messages before `done` are context."""
         end = len(self.messages) if last == self.trained[-1] else last + 1
         some = [{**m, "weight": 0} if number < done else m for number, m in enumerate(self.messages[:end])]
         found = self.both.try_encode({"messages": some[: self.first] + some[begin:]}, self.train_on)

@@ -103,14 +103,14 @@ class Words:
         self.encoder = ExampleEncoder(self.own, self.turns, "assistant", 8192)
 
     def row(self, messages: Messages) -> tuple[list[int], list[int]]:
-        """Of both encoders."""
+        """The row from both encoders."""
         ((tokens, mask),) = self.lab.ask("example", example={"messages": messages}, max_length=8192)["rows"]
         (ours,) = self.encoder.encode({"messages": messages}).rows
         assert (ours.tokens.tolist(), ours.mask.tolist()) == (tokens, mask), messages
         return tokens, mask
 
     def trained_texts(self, messages: Messages) -> list[str]:
-        """Of each trained stretch, without spaces around it and special tokens."""
+        """Texts of the trained stretches, stripped and without special tokens."""
         stretches = itertools.groupby(zip(*self.row(messages), strict=True), key=lambda pair: pair[1])
         return [self.own.decode([token for token, _ in pairs]).strip() for trained, pairs in stretches if trained]
 

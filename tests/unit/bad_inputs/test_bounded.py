@@ -15,7 +15,7 @@ from bespoke.errors import MAX_PART_BYTES, BespokeError, ConfigError, printable
 from tests.support.checks import full
 from tests.unit.bad_inputs.asking import Lab
 
-MOST_BYTES = 8000  # of a whole error
+MOST_BYTES = 8000  # most bytes of a whole error
 SCALE = 30 if full() else 1  # with megabytes a call takes seconds
 LONG = "x" * (300_000 * SCALE)
 HOSTILE = "a\x1b[2Jb\nc\u202ed\0e\ud800f"

@@ -98,7 +98,7 @@ def test_a_delta_over_another_bundle_is_refused(old: Path, new: Path, place: Pat
     third = write_example(old.parent / "third.bundle")
     (third / LICENCE).write_bytes(b"Another licence\n")
     install(pack(old, tmp_path / "zips"), place)
-    (place / LICENCE).write_bytes(b"Damaged file.\n\n")  # of the same size
+    (place / LICENCE).write_bytes(b"Damaged file.\n\n")  # the same size as before
     refused(place, delta, f"{LICENCE}.*sha256.*the bundle that it was packed against")
     (place / LICENCE).write_bytes(b"short")
     refused(place, delta, f"{LICENCE}.*5 bytes")

@@ -115,7 +115,7 @@ def test_what_cannot_be_read_or_written_is_refused_and_nothing_is_lost(chat: Pat
 
 
 def test_the_formats_of_the_command_line_are_those_of_files() -> None:
-    others = {"preference", "tokens"}  # of no file that is built from
+    others = {"preference", "tokens"}  # in no file that a build reads
     assert set(ROW_FORMATS) == set(FILE_FORMATS) - others
     assert set(NEED_A_NAME) == set(EXPORTS) - set(WITH_ROLES)
     assert set(KNOWN_ROWS) | set(WITH_ROLES) < set(ROW_FORMATS)

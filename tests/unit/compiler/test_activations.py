@@ -46,7 +46,7 @@ def test_each_column_counts_the_mean_square_of_its_activation(
 
 
 def test_a_built_bundle_has_the_weights_that_the_texts_activations_ask_for(stories: Path, tmp_path: Path) -> None:
-    """Of a model with a tokenizer, by the second quantizer, tensor by tensor; and they are others than without activations."""
+    """A model with a tokenizer, by the second quantizer, tensor by tensor. The weights differ from those without activations."""
     training = Training(sequence_lengths=(16,), batch_size=1)
     asked = Personalizer(stories, "mezo", "torch", lora=Lora(rank=2), training=training, context=32, data=None)
     bundle = asked.build(tmp_path / "bundle")

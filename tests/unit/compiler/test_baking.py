@@ -28,7 +28,7 @@ from bespoke.plan.instructions import Call, Plan
 from tests.support.checks import few_of
 from tests.support.models import tiny_config
 
-WIDTH = 2048  # of the MLP: more than one slice of it may be chosen
+WIDTH = 2048  # width of the MLP, from which more than one slice may be chosen
 Planned = tuple[Plan, Tracer, ModelSpec]
 
 
@@ -64,7 +64,7 @@ def sliced(model: ModelSpec) -> Planned:
 
 
 def given(plan: Plan) -> set[tuple[object, ...]]:
-    """Of each call with quantized weights: graph, weights with their rows, and numbers; read off the plan without a graph."""
+    """Graph, weights with rows, and numbers of each call with quantized weights, read off the plan without a graph."""
     found = set()
     for code in plan.sections.values():
         for call in code:

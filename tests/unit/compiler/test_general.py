@@ -64,7 +64,7 @@ def test_a_model_with_a_tokenizer_gets_the_texts_that_ship_with_the_sdk(stories_
 
 
 def test_a_model_without_a_tokenizer_gets_what_it_writes_itself(token_bundle: Path, token_model: Path) -> None:
-    """Of true samples the loss is the entropy of the model's own predictions, but for chance; the oracle is transformers."""
+    """The loss of true samples is the entropy of the model's own predictions, up to chance. The oracle is transformers."""
     rows = general(token_bundle)
     tokens = torch.from_numpy(np.stack([rows.rows(i).tokens for i in range(len(rows))]).astype(np.int64))
     assert not rows.mask.reshape(tokens.shape)[:, 0].any()
@@ -105,7 +105,7 @@ def test_it_judges_and_is_never_trained_on(token_bundle: Path, tmp_path: Path) -
         for number, tokens in enumerate(examples):
             model.examples.add({"tokens": tokens}, id=str(number))
         report = model.train(3)
-        assert report.tokens == 3 * 2 * 6  # of the user's rows of 6 positions, two a step
+        assert report.tokens == 3 * 2 * 6  # tokens of the user's rows of 6 positions, two rows a step
         base = model.evaluate([{"tokens": rows.rows(i).tokens.tolist()} for i in range(len(rows))])
     assert report.general_loss is not None
     assert report.general_loss != report.general_loss_before

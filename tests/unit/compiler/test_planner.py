@@ -28,7 +28,7 @@ pytestmark = pytest.mark.xdist_group("planner")  # one process plans every combi
 
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> ModelSpec:
-    """Of two blocks: every combination of what it can keep is planned."""
+    """A model of two blocks, so every combination of kept values is planned."""
     folder = tmp_path_factory.mktemp("two_blocks")
     tiny_config("llama", num_hidden_layers=2).save_pretrained(folder)
     return ModelSpec(read_config(folder), Lora(rank=2))

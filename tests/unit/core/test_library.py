@@ -30,7 +30,7 @@ PLAIN = {
 STRUCTS = {**library.STRUCTS, **engine_table.STRUCTS}
 POINTED_TO = {
     name: struct for name, struct in STRUCTS.items() if name != "bespoke_engine"
-}  # of which an address is enough
+}  # structs of which an address is enough
 OPAQUE = ("bespoke_model", "bespoke_session", "bespoke_cancel")
 
 
@@ -47,7 +47,7 @@ def kind(declared: str) -> object:
     if base == "char":
         return c.POINTER(c.c_void_p)
     if base not in POINTED_TO and base not in PLAIN:
-        return c.c_void_p  # of the table of an engine
+        return c.c_void_p  # pointer to an engine's table
     pointed = c.POINTER(POINTED_TO.get(base) or PLAIN[base])
     return pointed if stars == "*" else c.POINTER(pointed)
 

@@ -198,7 +198,7 @@ def test_a_long_conversation_becomes_rows_behind_its_system_message_that_train_e
         assert second[0] == left[: len(left) if max_length + 1 >= len(left) else last]
         assert second[1] == left_mask[: len(second[0])]
         assert (encoded.windows, encoded.truncated_tokens) == (2, 0)
-    for max_length in range(8, last - 1):  # of the last question, the end
+    for max_length in range(8, last - 1):  # the last question is cut and keeps its end
         encoded = ExampleEncoder(qwen, qwen_turns, "assistant", max_length).encode({"messages": SAID})
         row = encoded.rows[-1]
         assert row.tokens.tolist() == left[last - max_length - 1 : last]

@@ -29,7 +29,7 @@ own = next(int(line.split()[1]) for line in open("/proc/self/status") if line.st
 print(json.dumps({"said": said, "seconds": seconds, "bytes": [1024 * own, 1024 * used[1].ru_maxrss]}))
 """
 HONEST = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}"
-OWN_BYTES = 200 << 20  # of the process that asks: Python and what it imports
+OWN_BYTES = 200 << 20  # memory of the asking process: Python and its imports
 LOOPS = "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}"
 FOR_EACH = "{% for m in messages %}{{ (messages | length + 9) ** (10 ** 9) % 7 }}{{ m.content }}{% endfor %}"
 DOUBLED = "{% set ns = namespace(s='ab') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s }}"

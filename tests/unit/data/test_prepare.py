@@ -78,7 +78,7 @@ def test_one_long_text_is_split_near_its_end(data_folder: Path, story: Tokenizer
 
 
 def test_no_more_is_held_out_than_the_gate_looks_at(data_folder: Path, story: Tokenizer, tmp_path: Path) -> None:
-    """Of many examples and of one long text: the rest is trained on."""
+    """Many examples and one long text: the rest is trained on."""
     book = (data_folder / "text" / "tinyshakespeare" / "input.txt").read_text()[:300_000]
     encoder = ExampleEncoder(story, None, "assistant", 64)
     lines = "".join(json.dumps({"text": line}) + "\n" for line in book.split("\n") if len(line) > 20)

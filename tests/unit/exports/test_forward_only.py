@@ -114,7 +114,7 @@ def test_what_buffers_are_made_of_is_in_no_delegate(small: Path) -> None:
         delegates[method] = {node for node in program.graph.nodes if str(node.target) == "executorch_call_delegate"}
         mutated = program.graph_signature.buffers_to_mutate
         sides = [node for node in program.graph.nodes if node.name in mutated]
-        assert len(sides) == 7 * 2  # of each linear both
+        assert len(sides) == 7 * 2  # both sides of each linear
         behind, waiting = set(), sides
         while waiting:
             behind.add(node := waiting.pop())
@@ -147,7 +147,7 @@ def test_with_given_noise_no_integers_are_multiplied(small: Path) -> None:
     with open_bundle(small) as bundle:
         left = {noise: integer_operators(ForwardOnly(bundle, noise=noise)) for noise in ("input", "counter")}  # type: ignore[arg-type]
     assert left["input"] == {
-        "uint8": {"bitwise_and", "bitwise_right_shift", "_to_copy", "index_select"},  # of the int4 codes
+        "uint8": {"bitwise_and", "bitwise_right_shift", "_to_copy", "index_select"},  # operators on the int4 codes
         "int64": {
             "index_select",
             "gather",
@@ -159,7 +159,7 @@ def test_with_given_noise_no_integers_are_multiplied(small: Path) -> None:
             "lt",
             "gt",
             "le",
-        },  # of tokens, targets, positions
+        },  # operators on tokens, targets and positions
     }
     assert left["counter"]["int64"] >= left["input"]["int64"] | {
         "mul",
@@ -197,7 +197,7 @@ OTHERS: dict[str, dict[str, object]] = {
 
 @pytest.fixture(scope="module")
 def at_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of methods that make their update in the step itself."""
+    """A bundle of methods that update within the step."""
     return made_once(tmp_path_factory, "at_once", lambda folder: build(folder, 1, OTHERS)) / "bundle"
 
 

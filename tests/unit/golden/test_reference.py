@@ -85,7 +85,7 @@ def test_golden_vectors_are_the_same_bytes_every_time(tmp_path: Path) -> None:
 
 
 def test_golden_vectors_are_the_same_bytes_with_any_number_of_threads(tmp_path: Path) -> None:
-    """Of this shape torch's sums come out differently with 1, 2 and 7 threads."""
+    """Uses a shape for which torch's sums differ with 1, 2 and 7 threads."""
     folder = tiny_model(
         "llama", tmp_path / "model", num_hidden_layers=1, hidden_size=128, intermediate_size=512, vocab_size=4000
     )

@@ -115,7 +115,7 @@ def test_noise_of_states_has_counters_of_its_own(builder: Make) -> None:
 def test_a_state_may_have_a_shape_of_its_own(builder: Make) -> None:
     b = builder()
     assert b.state(piece(b), "norm", shape=()).shape == ()
-    assert b.state(piece(b), "norm").shape == ()  # of that name
+    assert b.state(piece(b), "norm").shape == ()  # a state of that name
     assert b.state(piece(b), "m").shape == piece(b).shape
 
 

@@ -27,7 +27,7 @@ def test_a_tile_sees_every_key_that_its_queries_may(length: int, size: int, wind
     for tile in tiles:
         first, last = tile.rows[0], tile.rows[1] - 1
         begin = first // length * length
-        assert begin == last // length * length  # of one sequence
+        assert begin == last // length * length  # both in one sequence
         assert begin <= tile.keys[0] <= max(begin, first - window + 1)
         assert last < tile.keys[1] <= begin + length
         assert tile.keys[0] + tile.start == first

@@ -26,7 +26,7 @@ PROMPT = [41, 42, 43]
 
 @pytest.fixture(scope="module")
 def answers_only(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the tiny model, so that its adapters fit; with the command line's word for it."""
+    """A bundle of the tiny model, so that its adapters fit, built with the command line's word for it."""
     out = tmp_path_factory.mktemp("answers") / "bundle"
     bespoke(
         "build",

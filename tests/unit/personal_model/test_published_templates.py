@@ -28,7 +28,7 @@ FACTS = {
     "What is the code of the gate?": "Four, seven, one.",
 }
 LONGEST_ANSWER = 60  # tokens
-# Of each family the tokens that it makes its turns of: those that the model has, under the family's names.
+# The tokens of each family's turns: those that the model has, under the family's names.
 NAMES = {"gemma": {"<|im_start|>": "<start_of_turn>", "<|im_end|>": "<end_of_turn>"}}
 
 

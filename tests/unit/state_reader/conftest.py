@@ -12,7 +12,7 @@ from bespoke.core import finding
 from tests.support.bundles import made_once, tiny_core_bundle  # noqa: F401
 from tests.unit.personal_model.tiny import add_numbers
 
-SLOT_STEP = 200  # of a replayable method, whose run goes on behind it
+SLOT_STEP = 200  # slot of a replayable method, whose run goes on after it
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ compiled_once = functools.cache(compile_graph)  # methods share graphs
 
 
 def digest(largest: int | None) -> str:
-    """Of the programs of mebp, whose blocks are the largest graphs; of so many of them."""
+    """Digest of so many programs of mebp, whose blocks are the largest graphs."""
     vendor.load_executorch()
     graphs = sorted(graphs_of("mebp", "plain"), key=lambda graph: (-len(graph.module.graph.nodes), graph.key))
     return hashlib.sha256(b"".join(compiled_once(graph).data for graph in graphs[:largest])).hexdigest()

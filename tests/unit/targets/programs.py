@@ -16,7 +16,7 @@ from bespoke.testing.tiny import shared_tracer
 
 
 def graphs_of(method: str, model: str) -> list[Graph]:
-    """Of a method's plan for a tiny model."""
+    """Graphs of a method's plan for a tiny model."""
     optimizer = plugins.get("optimizer", method)
     plan = planned(optimizer, optimizer.Options(), Case.of(model, 7, 2))
     return [shared_tracer().graphs[reference.key] for reference in plan.graphs]

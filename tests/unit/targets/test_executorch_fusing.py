@@ -17,7 +17,7 @@ from bespoke_plugins.targets.executorch.program import compile_graph
 from bespoke_plugins.targets.executorch.run import _operators
 
 FUSED = "bespoke::elementwise.out"
-TOLERANCE = 2e-6  # of the largest value
+TOLERANCE = 2e-6  # relative to the largest value
 SHAPES = [(256, 64), (128, 129), (1, 16391)]  # a multiple of what a thread takes at a time, and not
 
 

@@ -19,7 +19,7 @@ from bespoke_plugins.targets.executorch.program import compile_graph
 from bespoke_plugins.targets.executorch.vendor import load_executorch
 
 aten = torch.ops.aten
-TOLERANCE = 2e-6  # of the largest value
+TOLERANCE = 2e-6  # relative to the largest value
 F = Callable[..., Any]
 
 

@@ -64,7 +64,7 @@ def weights_of(columns: int, signs: str) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("signs", ["positive", "negative", "of all signs, and zero"])
 @pytest.mark.parametrize(("columns", "start", "used"), [(96, None, 96), (44, None, 44), (128, 64, 64)])
 def test_a_product_is_what_xnnpack_says_it_computes(columns: int, start: int | None, used: int, signs: str) -> None:
-    """Of whole weights, of rows that end within a group, and of some columns."""
+    """Products with whole weights, with rows that end within a group, and with some columns."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((ROWS, used), dtype=np.float32)
     codes, scales = weights_of(columns, signs)
@@ -214,7 +214,7 @@ def backward(graph: Graph) -> bool:
 
 
 def test_a_graph_of_a_backward_pass_is_refused_by_its_operator(tmp_path: Path) -> None:
-    """Of a method that makes no promise, nothing else is known."""
+    """A method without a promise shows its backward pass only in its graphs."""
     target: Any = plugins.get("target", "executorch")
     graph = next(filter(backward, graphs_of("mesp", "plain")))
     with pytest.raises(

@@ -95,7 +95,7 @@ def test_with_dense_weights_a_graph_computes_what_it_did(model: str) -> None:
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> list[Graph]:
-    """Of a model whose sizes are multiples of a group, as real ones are."""
+    """Graphs of a model whose sizes are multiples of a group, as in real models."""
     sizes = {
         "hidden_size": 64,
         "intermediate_size": 96,
@@ -155,7 +155,7 @@ def test_an_int4_weight_is_cut_at_groups_and_a_group_without_a_scale_has_one_tha
 
 
 def test_products_whose_weights_stay_operands_stay_on_the_processor() -> None:
-    """Of a graph with a look-up too, of which nothing is held, and of one of which some is."""
+    """A graph with a look-up whose weights are not held, and a graph with some held weights."""
     rng = np.random.default_rng(1)
     codes = [torch.from_numpy(rng.integers(0, 256, (32, 16), np.uint8)) for _ in range(3)]
     scales = [torch.from_numpy(((rng.random((32, 1)) - 0.5) / 25).astype(np.float16)) for _ in range(3)]
@@ -312,7 +312,7 @@ def test_the_end_of_the_compilers_process_is_a_refusal_and_the_next_job_has_a_ne
 EMPTY = Job(torch.fx.GraphModule({}, torch.fx.Graph()), (), "SM8650")
 
 
-# Of a process without a vendor, whose answer is the name of the SoC.
+# A process without a vendor, whose answer is the name of the SoC.
 ANSWERING = """
 import pickle, sys
 from bespoke_plugins.targets.executorch.qnn.compiler import _received, _send

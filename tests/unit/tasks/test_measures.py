@@ -34,7 +34,7 @@ def test_macro_f1_is_that_of_scikit_learn(labels: int) -> None:
         ("U.S.A.", "usa"),
         ("mother-in-law's", "motherinlaws"),
         ("1,000", "1000"),
-        ("Łódź – the city", "łódź – city"),  # of ASCII's punctuation alone
+        ("Łódź – the city", "łódź – city"),  # strips ASCII punctuation alone
         ("the", ""),
     ],
 )

@@ -171,7 +171,7 @@ def opened_tab(context: Any, link: str) -> Iterator[Any]:
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.goto(link)
     yield page
-    assert wrong == []  # of the page's own script
+    assert wrong == []  # errors of the page's own script
 
 
 def expect(page: Any, selector: str) -> Any:

@@ -91,7 +91,7 @@ def test_an_answer_ends_where_its_version_is_deleted_while_it_is_given(desk: Des
     pieces = desk.ask(QUESTION)
     assert said != ""
     next(pieces)
-    desk.forget("note 4")  # of which the base model, which answers, knows nothing; the question may
+    desk.forget("note 4")  # the base model, which answers, does not know it; the question may
     with pytest.raises(StateError, match="Ask again"):
         list(pieces)
     assert desk.view({})["asked"]["list"] == []

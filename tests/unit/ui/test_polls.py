@@ -174,7 +174,7 @@ def test_a_long_training_is_sent_from_where_the_browser_is() -> None:
             sent += found["losses"]
             has = {"number": 3, "losses": len(sent), "footprints": len(sent)}
     assert sent == [[step, None if step % 7 == 0 else 1 / step] for step in range(1, 10_001)]
-    assert len(training.state({**has, "number": 2})["losses"]) == 10_000  # of another training it has nothing
+    assert len(training.state({**has, "number": 2})["losses"]) == 10_000  # it has nothing from another training
 
 
 def test_a_long_training_is_drawn_with_its_extremes(page: Any) -> None:

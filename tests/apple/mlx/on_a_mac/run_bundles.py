@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-APART = 1e-4  # of a loss from torch's: Metal adds in another order than a processor
+APART = 1e-4  # largest difference from torch's loss: Metal adds in another order than a processor
 
 
 class Refused(Exception):

@@ -91,11 +91,11 @@ def preference(
     state: Tensors, mask: torch.Tensor, beta: torch.Tensor, gamma: torch.Tensor, batch_tokens: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The loss, and the weight of each token's loss in batch_tokens times its gradient: mask [2B, T] -> [], [2B, T]."""
-    counted = mask.sum(1).clamp(min=1.0)  # of an empty row: its mask is 0 everywhere, and so is all that follows
+    counted = mask.sum(1).clamp(min=1.0)  # an empty row's mask is 0 everywhere, and so is everything below
     mean = (token_losses(state).view(mask.shape) * mask).sum(1) / counted
     (chosen, rejected), tokens = mean.chunk(2), mask.sum(1).chunk(2)[0]
     z = beta * (rejected - chosen) - gamma
-    slope = tokens * beta * torch.sigmoid(-z)  # of the loss, by the mean loss of the chosen answer
+    slope = tokens * beta * torch.sigmoid(-z)  # derivative of the loss by the mean loss of the chosen answer
     weights = torch.cat([slope, -slope])[:, None] * mask / counted[:, None]
     loss = (-z).clamp(min=0.0) + torch.log(1 + torch.exp(-z.abs()))  # -log sigmoid(z) that does not overflow
     return (tokens * loss).sum() / batch_tokens, weights

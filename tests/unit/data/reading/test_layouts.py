@@ -56,7 +56,7 @@ def test_tables_of_any_separator_line_end_and_unicode_are_read(
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_tables_come_back(read: Read, seed: int) -> None:
-    """Of cells with separators, quotes and line ends, in a header that quotes them too."""
+    """Tables whose cells have separators, quotes and line ends, and whose header quotes them too."""
     chance = random.Random(seed)
     separator, line_end, encoding = (
         chance.choice(",;\t"),

@@ -23,7 +23,7 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parents[4]
 KERNELS = ("linear", "linear_transposed", "embedding", "head_statistics")
 GPUS = {87: "sm_87", 80: "sm_80", 90: "sm_90"}  # the first is a Jetson Orin's
-ORIN_SHARED_BYTES = 163 * 1024  # of a block at most
+ORIN_SHARED_BYTES = 163 * 1024  # most shared memory of a block
 
 
 @dataclass(frozen=True)

@@ -188,7 +188,7 @@ def _axes(axes: Array | None, x: Array) -> tuple[int, ...]:
 @_operator("reshape", of=ANY)
 def _reshape(x: Array, shape: Array) -> Array:
     if (shape <= 0).any():
-        raise ValueError(f"the shape {shape.tolist()}, of which a part is to be found out")
+        raise ValueError(f"the shape {shape.tolist()}, which has a size to be inferred")
     return x.reshape(shape)
 
 
