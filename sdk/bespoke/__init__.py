@@ -14,7 +14,7 @@ from bespoke.version import __version__
 
 if TYPE_CHECKING:
     from bespoke.bundle.archive import pack
-    from bespoke.bundle.reader import open_bundle as read_bundle
+    from bespoke.bundle.reader import read_bundle
     from bespoke.bundle.signature import generate_key, sign_bundle
     from bespoke.config import Budget, Lora, Training
     from bespoke.delivery import install
@@ -36,7 +36,7 @@ _HOME = {
     "generate_key": "bespoke.bundle.signature",
     "install": "bespoke.delivery",
     "pack": "bespoke.bundle.archive",
-    "read_bundle": "bespoke.bundle.reader:open_bundle",
+    "read_bundle": "bespoke.bundle.reader",
     "sign_bundle": "bespoke.bundle.signature",
 }
 
@@ -62,8 +62,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'bespoke' has no attribute '{name}'; it has {', '.join(__all__)}")
     try:
-        module, _, own_name = _HOME[name].partition(":")
-        return getattr(import_module(module), own_name or name)
+        return getattr(import_module(_HOME[name]), name)
     except ModuleNotFoundError as error:
         from bespoke.errors import EXTRAS, MissingDependency
 

@@ -11,7 +11,7 @@ from typing import Any, Self, get_args
 
 from bespoke import arguments
 from bespoke.answering import AnsweringModel
-from bespoke.bundle.reader import Authenticated, Bundle, open_bundle
+from bespoke.bundle.reader import Authenticated, Bundle, read_bundle
 from bespoke.config import MEGABYTE, Training, settings_from
 from bespoke.core import library
 from bespoke.core.engine import Engine
@@ -77,7 +77,7 @@ class PersonalModel(AnsweringModel):
         steady_malloc()
         with ExitStack() as undo:  # closes what is open if a later part fails
             opened = undo.enter_context(
-                open_bundle(
+                read_bundle(
                     bundle, pin_sha256=pin_sha256, public_key=public_key, require_authenticated=require_authenticated
                 )
             )
@@ -118,7 +118,7 @@ class PersonalModel(AnsweringModel):
             "public_key": public_key,
             "require_authenticated": require_authenticated,
         }
-        with open_bundle(bundle, **trust) as opened:
+        with read_bundle(bundle, **trust) as opened:
             opened.verify_files()
             reset_for_new_base(library.load(), Place(bundle, state, opened.manifest_sha256, opened.public_key))
         return cls.open(bundle, state, **trust)

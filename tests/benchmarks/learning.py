@@ -39,7 +39,7 @@ from tests.conftest import REPOSITORY, data_place
 from tests.support.example_encoder import ExampleEncoder
 
 from bespoke import Lora, Personalizer, PersonalModel, Training
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.data.text import Tokenizer
 
 CACHE = REPOSITORY / ".cache" / "learning"
@@ -67,7 +67,7 @@ class Subject:
             tokenizer, None, "assistant", self.settings["length"]
         )  # encodes examples without turns
         (row,) = self.encoder.encode({"text": "Any row: it is padded to its length."}).rows
-        with open_bundle(self.bundle_folder) as bundle:
+        with read_bundle(self.bundle_folder) as bundle:
             self.units_a_step = step_units(bundle, self.optimizer, row)
 
     @property

@@ -9,7 +9,7 @@ import pytest
 from tests.benchmarks.compute_units import step_units
 from tests.unit.personal_model.tiny import number_rows, tiny_bundle, tiny_folder
 
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 
 __all__ = ["tiny_bundle", "tiny_folder"]
 
@@ -32,5 +32,5 @@ AGAIN = (BLOCK - DOWN) / BLOCK
     ],
 )
 def test_a_step_is_counted_in_forward_passes_of_a_row(tiny_bundle: Path, method: str, units: float) -> None:
-    with open_bundle(tiny_bundle) as bundle:
+    with read_bundle(tiny_bundle) as bundle:
         assert step_units(bundle, method, number_rows(1)[0]) == pytest.approx(units, rel=1e-12)

@@ -14,7 +14,7 @@ from tests.native.conftest import native_build
 from tests.native.format_lab import CoreReader
 from tests.unit.bundle.example import write_example
 
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.bundle.writer import BundleWriter
 from bespoke.format.tensors import write_arrays
 
@@ -28,7 +28,7 @@ SETTLED_SECONDS = 2.5  # a file that changed less than two seconds ago is not re
 
 def large(folder: Path) -> Path:
     bundle = write_example(folder)
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         manifest, files = opened.manifest, {name: opened.read(name) for name in opened.names}
     with BundleWriter(bundle) as writer:
         for name, data in files.items():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bespoke import Lora, Personalizer, PersonalModel, Training
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.errors import BundleError, DataError, GoldenMismatch
 from bespoke.reference.train import train
 from tests.support.models import tiny_model
@@ -102,7 +102,7 @@ def test_examples_that_hold_no_arrays_are_refused_and_nothing_is_lost(bundle: Pa
         with pytest.raises(DataError, match=said):
             model.train(steps=2, method="simpo")
         assert model.train(steps=2, method="momentum_fa").steps == 2
-    with open_bundle(bundle) as opened, pytest.raises(DataError, match=said):
+    with read_bundle(bundle) as opened, pytest.raises(DataError, match=said):
         train(opened, "simpo", user_rows=rows_of_split(tmp_path / "state", "train"), seed=1)
 
 

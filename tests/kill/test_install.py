@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from bespoke import pack
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from tests.kill.conftest import faults, place
 from tests.kill.inside import AFTER, BEFORE, NEVER, TORN
 from tests.native.conftest import native_build
@@ -85,7 +85,7 @@ def test_an_install_killed_inside_leaves_the_old_or_the_new_bundle(
         assert installs.install(archives, hit, mode)[0] == -9, where
         found = contents(installs.target)
         assert found in (contents(installs.old), contents(installs.new)), where
-        with open_bundle(installs.target) as bundle:
+        with read_bundle(installs.target) as bundle:
             bundle.verify_files()
         done["old" if found == contents(installs.old) else "new"] += 1
         assert installs.install(archives)[0] == 0, where

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bespoke.bundle.archive import pack
-from bespoke.bundle.reader import Bundle, open_bundle
+from bespoke.bundle.reader import Bundle, read_bundle
 from bespoke.errors import BundleError
 from bespoke.format.program_json import parse_program
 from bespoke.format.tensors import map_tensors
@@ -39,7 +39,7 @@ def refuse_flips_of_a_listed_file(bundle: Path, name: str, step: int) -> int:
     path = bundle / name
     count = 0
     for position in flips(path, range(0, header_bytes(path), step)):
-        with open_bundle(bundle) as opened, pytest.raises(BundleError) as caught:
+        with read_bundle(bundle) as opened, pytest.raises(BundleError) as caught:
             KINDS[name](opened, name)
         assert caught.value.subject.endswith(name), position
         assert "sha256" in caught.value.got
@@ -54,12 +54,12 @@ def refuse_flips_of_an_unlisted_file(bundle: Path, name: str, key: bytes, step: 
     count = 0
     for _ in flips(path, range(0, path.stat().st_size, step)):
         with pytest.raises(BundleError):
-            open_bundle(bundle, public_key=key)
+            read_bundle(bundle, public_key=key)
         if name != "signature":
             with pytest.raises(BundleError):
-                open_bundle(bundle, pin_sha256=pin)
+                read_bundle(bundle, pin_sha256=pin)
             with pytest.raises(BundleError):
-                open_bundle(bundle)
+                read_bundle(bundle)
         count += 1
     return count
 
@@ -74,7 +74,7 @@ def flip_without_sum(bundle: Path, step: int) -> tuple[int, int]:
             bundle, whole[:position] + bytes([whole[position] ^ (1 << position % 8)]) + whole[position + 1 :]
         )
         try:
-            with open_bundle(bundle) as opened:
+            with read_bundle(bundle) as opened:
                 opened.verify_files()
         except BundleError:
             refused += 1
@@ -97,7 +97,7 @@ def refuse_flips_of_a_zip(bundle: Path, folder: Path, step: int, padding_step: i
         for kind, positions in enumerate((headers[::step], padding[::padding_step])):
             for _ in flips(path, iter(positions)):
                 with pytest.raises(BundleError):
-                    open_bundle([path, *others])
+                    read_bundle([path, *others])
                 counts[kind] += 1
     return counts[0], counts[1]
 
@@ -159,7 +159,7 @@ def test_a_cut_longer_or_missing_file_is_refused(bundle: Path, name: str, keys: 
         else:
             path.write_bytes(data)
         with pytest.raises(BundleError) as caught:
-            open_bundle(bundle, public_key=keys[1])
+            read_bundle(bundle, public_key=keys[1])
         assert ("signature" if name == "manifest.json" and data is not None else name) in caught.value.subject
 
 
@@ -169,7 +169,7 @@ def test_a_cut_zip_is_refused(bundle: Path, tmp_path: Path) -> None:
     for size in {*range(0, len(whole), 4099), len(whole) - 1, len(whole) - 21, len(whole) - 22}:
         method.write_bytes(whole[:size])
         with pytest.raises(BundleError):
-            open_bundle([weights, method])
+            read_bundle([weights, method])
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.bundle.target_records import GraphRecord, TensorRecord
 from bespoke.errors import BudgetExceeded, BundleError
 from bespoke.reference.graph_function import GraphFunction
@@ -49,7 +49,7 @@ def with_signature(record: GraphRecord, other: Signature) -> GraphRecord:
 def test_a_graph_of_a_foreign_signature_is_refused(tiny_bundle: Path) -> None:
     seed = new_seed()
     numbers = random.Random(seed)
-    with open_bundle(tiny_bundle) as bundle:
+    with read_bundle(tiny_bundle) as bundle:
         graphs = [(record, bundle.read(record.file)) for record in bundle.manifest.graphs]
     for record, data in graphs:
         GraphFunction(data, record)
@@ -75,7 +75,7 @@ def test_a_bundle_whose_graphs_were_exchanged_does_not_train(tiny_bundle: Path, 
     seed = new_seed()
     numbers = random.Random(seed)
     bundle = shutil.copytree(tiny_bundle, tmp_path / "a.bundle")
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         method = opened.manifest.methods[0]
         plan = json.loads(opened.read(method.plans[0].file))
         called = {graph["key"] for graph in plan["graphs"]}
@@ -93,7 +93,7 @@ def test_a_bundle_whose_graphs_were_exchanged_does_not_train(tiny_bundle: Path, 
                 graph["file"] = {one: two, two: one}.get(graph["file"], graph["file"])
 
         edit(bundle, exchange)
-        with open_bundle(bundle) as opened, pytest.raises(BundleError) as refused:
+        with read_bundle(bundle) as opened, pytest.raises(BundleError) as refused:
             train(opened, user_rows=number_rows(), seed=1, steps=1)
         assert refused.value.subject in (one, two)
         edit(bundle, exchange)
@@ -137,7 +137,7 @@ def test_a_program_whose_operators_do_not_fit_its_operands_is_a_bundle_error(gra
 def test_a_program_that_gives_our_operators_impossible_numbers_is_refused_where_they_matter(tiny_bundle: Path) -> None:
     """A static number of columns is in the program, where no signature holds it. More than there are means all of them."""
     refused, tried = 0, 0
-    with open_bundle(tiny_bundle) as bundle:
+    with read_bundle(tiny_bundle) as bundle:
         for record in bundle.manifest.graphs:
             document = json.loads(bundle.read(record.file))
             operands = [torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in record.inputs]

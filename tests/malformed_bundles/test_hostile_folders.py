@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bespoke.bundle.archive import pack
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.bundle.stored_zip import write_zip
 from bespoke.errors import BundleError
 from tests.malformed_bundles.hostile import (
@@ -31,7 +31,7 @@ from tests.unit.bundle.manifests import HOSTILE_NAMES
 
 def refused(given: Any, *, name: str = LICENCE) -> BundleError:
     """The error of opening or, at the latest, of using the file."""
-    with pytest.raises(BundleError) as caught, open_bundle(given) as bundle:
+    with pytest.raises(BundleError) as caught, read_bundle(given) as bundle:
         bundle.read(name)
     assert caught.value.got
     assert caught.value.expected
@@ -73,7 +73,7 @@ def test_a_name_that_climbs_is_refused_and_not_opened(bundle: Path, opened: list
 
 def test_asking_for_an_unlisted_name_reads_nothing(bundle: Path, tmp_path: Path, opened: list[str]) -> None:
     (tmp_path / "here" / "secret").write_text("secret")
-    with open_bundle(bundle) as reader:
+    with read_bundle(bundle) as reader:
         opened.clear()
         for name in (
             "../secret",
@@ -92,7 +92,7 @@ def test_asking_for_an_unlisted_name_reads_nothing(bundle: Path, tmp_path: Path,
 
 
 def test_a_link_put_in_after_opening_is_not_followed(bundle: Path, tmp_path: Path) -> None:
-    with open_bundle(bundle) as reader:
+    with read_bundle(bundle) as reader:
         link_to_folder(bundle, tmp_path / "outside")
         with pytest.raises(BundleError):
             reader.read(LICENCE)
@@ -138,7 +138,7 @@ def test_a_zip_of_another_form_is_refused(bundle: Path, tmp_path: Path, kind: st
 
 def test_the_same_zip_without_a_trap_is_read(bundle: Path, tmp_path: Path) -> None:
     ours(bundle, tmp_path / "a.zip")
-    with open_bundle(tmp_path / "a.zip") as reader:
+    with read_bundle(tmp_path / "a.zip") as reader:
         assert reader.verify_files()
 
 
@@ -150,7 +150,7 @@ def test_a_zip_of_other_weights_is_refused_by_hash(bundle: Path, tmp_path: Path)
     path.write_bytes(data)
     names = ["weights/block_00.safetensors", "weights/embedding.safetensors"]
     write_zip(tmp_path / "other.zip", [(name, bundle / name) for name in names])
-    with open_bundle([method, tmp_path / "other.zip"]) as reader:
+    with read_bundle([method, tmp_path / "other.zip"]) as reader:
         with pytest.raises(BundleError, match=r"block_00.*sha256"):
             reader.mapped("weights/block_00.safetensors")
         reader.mapped("weights/embedding.safetensors")

@@ -18,7 +18,7 @@ import torch
 
 from bespoke import BespokeError, PersonalModel
 from bespoke.bundle.manifest_document import read_manifest
-from bespoke.bundle.reader import Bundle, open_bundle
+from bespoke.bundle.reader import Bundle, read_bundle
 from bespoke.bundle.target_records import GraphRecord
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_from_file import tokenizer_of
@@ -147,7 +147,7 @@ class Sources:
 def test_documents_with_a_wrong_value_are_taken_or_refused(stories_bundle: Path) -> None:
     seed = new_seed()
     numbers = random.Random(seed)
-    with open_bundle(stories_bundle) as bundle:
+    with read_bundle(stories_bundle) as bundle:
         sources = Sources(bundle, (stories_bundle / "manifest.json").read_bytes())
     refused: Counter[str] = Counter()
     tried: Counter[str] = Counter()
@@ -202,7 +202,7 @@ def use_all(bundle: Path, state: Path, out: Path) -> None:
         add_numbers(model)
         model.export_adapter(out, base=True)
         model.rollback()
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         train(opened, user_rows=number_rows(), seed=1, steps=1)
         evaluate(opened, number_rows())
         list(generate(opened, [1, 2, 3], max_tokens=2))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from bespoke import PersonalModel
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.reference.evaluate import evaluate
 from bespoke.reference.train import RunState, bundle_rows, train
 from tests.native.core_lab import Core, tiny_core_bundle
@@ -86,7 +86,7 @@ def test_it_is_the_one_that_the_reference_finds(begun: Begun, tmp_path: Path) ->
     state = begun.state
     run, settings = run_of(state)
     losses, adapters = {}, {}
-    with open_bundle(begun.core.bundle) as bundle:
+    with read_bundle(begun.core.bundle) as bundle:
         at = RunState(bundle.initial_adapter())
         for step in JUDGED:
             trained = train(

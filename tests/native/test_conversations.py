@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from bespoke import PersonalModel
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.conversation import Conversation
 from bespoke.core import process
 from bespoke.core.answers import Generation
@@ -125,7 +125,7 @@ def check_greedy_tokens(model: PersonalModel, oracle: Oracle, vocabulary: int, n
 def test_drawn_tokens_are_those_of_the_reference(model: PersonalModel, folder: Path) -> None:
     settings: dict[str, Any] = {"temperature": 0.9, "top_p": 0.95, "top_k": 50, "seed": 2**63 + 5}
     prompt = [5, 17, 99]
-    with open_bundle(folder / "bundle") as bundle:
+    with read_bundle(folder / "bundle") as bundle:
         adapter = exported_adapter(folder / "adapters" / "0", bundle.manifest)
         expected = list(generate(bundle, prompt, adapter, max_tokens=40, **settings))
     assert list(model.generate_ids(prompt, max_tokens=40, **settings)) == expected

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bespoke.bundle.manifest_document import read_manifest
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.errors import BespokeError, BundleError, PlanError
 from bespoke.format.tensors import tensors_from_buffer
 from bespoke.reference.code import read_code
@@ -155,7 +155,7 @@ def test_plans_that_break_any_rule_are_refused_for_the_same_reason(
 ) -> None:
     numbers = random.Random(count)
     sample = Sample()
-    with open_bundle(stories_bundle) as whole:
+    with read_bundle(stories_bundle) as whole:
         large = json.loads(whole.read(whole.manifest.methods[0].plans[0].file)), whole.manifest.graphs
     large[0]["sections"] = {name: large[0]["sections"][name] for name in SECTIONS if name in large[0]["sections"]}
     reasons: Counter[str] = Counter()
@@ -189,7 +189,7 @@ def test_every_byte_of_the_manifest_flipped_under_a_sum_that_fits(
         )
 
         def python() -> None:
-            with open_bundle(bundle) as opened_bundle:
+            with read_bundle(bundle) as opened_bundle:
                 opened_bundle.verify_files()
 
         both += agree(python, lambda: reader.bundle(bundle, files=["*"]), (BundleError,)) is True

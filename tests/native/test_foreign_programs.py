@@ -23,7 +23,7 @@ import pytest
 
 from bespoke import PersonalModel
 from bespoke.bundle.manifest import Manifest
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from tests.malformed_bundles.hostile import edit
 from tests.native.core_lab import Core, tiny_core_bundle
 from tests.native.lab_process import end
@@ -107,7 +107,7 @@ class Program:
 
 
 def opened(engine: Engine, bundle: Path) -> list[Program]:
-    with open_bundle(bundle) as whole:
+    with read_bundle(bundle) as whole:
         programs = []
         for file, (own, workspace) in signatures(whole.manifest).items():
             answer = engine.open(whole.path(file), workspace, own)

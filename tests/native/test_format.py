@@ -13,7 +13,7 @@ import pytest
 
 from bespoke.bundle.manifest_document import read_manifest
 from bespoke.bundle.manifest_schema import manifest_schema
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.config import Training, settings_from
 from bespoke.errors import BespokeError, BundleError, BundleVersionError, ConfigError
 from bespoke.format.tensors import tensors_from_buffer, write_arrays
@@ -44,7 +44,7 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_a_built_bundle_is_read_as_python_reads_it(reader: CoreReader, stories_bundle: Path) -> None:
-    with open_bundle(stories_bundle) as bundle:
+    with read_bundle(stories_bundle) as bundle:
         manifest = bundle.manifest
         weights = [record.file for record in manifest.weights]
         plans = [plan.record.file for plan in manifest.plans]

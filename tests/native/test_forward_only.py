@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.exports.forward_only import DECOMPOSITIONS, ForwardOnly
 from bespoke_plugins.targets.executorch.forward_only import write_forward_only
 from tests.unit.exports.forward_only import RATE, STEPS, build, rows, walked
@@ -28,7 +28,7 @@ def test_an_app_in_c_plus_plus_trains_by_forward_alone(
     native_build: Path,
     tmp_path: Path,
 ) -> None:
-    with open_bundle(build(tmp_path, blocks, queries=queries, dual_forwarding=True)) as bundle:
+    with read_bundle(build(tmp_path, blocks, queries=queries, dual_forwarding=True)) as bundle:
         step = ForwardOnly(bundle)
         program = write_forward_only(tmp_path / "step.pte", step.methods(), DECOMPOSITIONS, partitioners)
         losses, adapter = walked(bundle)

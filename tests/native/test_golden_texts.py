@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from gguf.vocab import bytes_to_unicode
 
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.core import finding, run
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
@@ -50,7 +50,7 @@ def refused(bundle: Path, state: Path) -> GoldenMismatch:
 
 
 def golden_texts(bundle: Path) -> list[dict[str, Any]]:
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         texts: list[dict[str, Any]] = json.loads(opened.mapped(GOLDEN)["document"].tobytes())["texts"]
         return texts
 

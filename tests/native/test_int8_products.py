@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bespoke import Lora, Personalizer, PersonalModel, Training
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.core import finding
 from bespoke.core.handle import Place
 from bespoke.core.own_process import OwnProcess
@@ -108,7 +108,7 @@ def test_the_core_trains_as_with_exact_products(
 
 
 def test_golden_vectors_hold(bundles: dict[str, Path], tmp_path: Path) -> None:
-    with open_bundle(bundles["int8"]) as opened:
+    with read_bundle(bundles["int8"]) as opened:
         core = OwnProcess(Place(bundles["int8"], tmp_path / "state", opened.manifest_sha256), None)
     assert {check["method"] for check in core.verify()["checks"]} >= {*METHODS, "generation"}
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from bespoke import Lora, Personalizer, Training
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.errors import BespokeError, PlanError
 from bespoke.golden.prover import verify_bundle
 from tests.native.golden_edits import edited
@@ -55,14 +55,14 @@ def verify(build: Path, bundle: Path, state: Path) -> dict[str, Any]:
 
 
 def same_error(build: Path, bundle: Path, state: Path) -> None:
-    with pytest.raises(BespokeError) as caught, open_bundle(bundle) as opened:
+    with pytest.raises(BespokeError) as caught, read_bundle(bundle) as opened:
         verify_bundle(opened)
     got = verify(build, bundle, state)
     assert (got["kind"], got["subject"]) == (type(caught.value).__name__, caught.value.subject)
 
 
 def test_the_core_makes_the_checks_of_the_torch_runtime(native_build: Path, bundle: Path, tmp_path: Path) -> None:
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         expected = verify_bundle(opened)
     report = verify(native_build, bundle, tmp_path / "state")
     assert report["golden"]
@@ -177,7 +177,7 @@ def test_a_plan_that_is_not_run_for_what_it_holds_is_refused_as_by_the_torch_run
     path = f"plans/{plan}.json"
     doctored = changed(bundle, tmp_path / "b", path, document(change))
     same_error(native_build, doctored, tmp_path / "state")
-    with pytest.raises(PlanError) as caught, open_bundle(doctored) as opened:
+    with pytest.raises(PlanError) as caught, read_bundle(doctored) as opened:
         verify_bundle(opened)
     assert caught.value.subject == f"{path}: {subject}"
 
@@ -194,7 +194,7 @@ def test_plans_of_methods_may_answer_too_where_the_bundle_has_no_plan_for_that(
     drop_later_fields(content)
     (doctored / record["file"]).unlink()
     rewrite_manifest(doctored, content)
-    with open_bundle(doctored) as opened:
+    with read_bundle(doctored) as opened:
         expected = [check.what for check in verify_bundle(opened).checks]
     assert [check["what"] for check in verify(native_build, doctored, tmp_path / "state")["checks"]] == expected
     assert "next-token loss of prefill and decode" not in expected
@@ -245,6 +245,6 @@ def test_a_damaged_golden_file_is_refused(
     native_build: Path, bundle: Path, tmp_path: Path, change: Callable[[dict[str, np.ndarray]], None]
 ) -> None:
     damaged = changed(bundle, tmp_path / "b", "golden/golden.safetensors", tensors(change))
-    with pytest.raises(BespokeError) as caught, open_bundle(damaged) as opened:
+    with pytest.raises(BespokeError) as caught, read_bundle(damaged) as opened:
         verify_bundle(opened)
     assert verify(native_build, damaged, tmp_path / "state")["kind"] == type(caught.value).__name__

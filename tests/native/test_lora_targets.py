@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bespoke import Lora, Personalizer, PersonalModel, Training
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.config import Linear
 from bespoke.core import finding
 from bespoke.errors import AdapterError, BundleError, StateError
@@ -65,7 +65,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_both_runtimes_prove_such_a_bundle_for_every_method(folder: Path, tmp_path: Path) -> None:
-    with open_bundle(folder / "bundle") as bundle:
+    with read_bundle(folder / "bundle") as bundle:
         expected = verify_bundle(bundle)
     with PersonalModel.open(folder / "bundle", tmp_path, engine="executorch") as model:
         report = model._engine.verify()  # type: ignore[attr-defined]
@@ -91,7 +91,7 @@ def test_a_trained_adapter_gives_the_same_loss_in_peft_and_comes_back(folder: Pa
         ours = model.evaluate(ASKED).loss
         adapter = model.export_adapter(tmp_path / "adapter")
     assert abs(ours - before) > 1e-3
-    with open_bundle(folder / "bundle") as bundle:
+    with read_bundle(folder / "bundle") as bundle:
         chosen = bundle.manifest.lora.linears
     assert chosen in CHOSEN.values()
     assert json.loads((adapter / "adapter_config.json").read_bytes())["target_modules"] == sorted(chosen)
@@ -150,7 +150,7 @@ def test_both_readers_refuse_other_linears_than_the_adapter_has(llama: Path, tmp
 
 
 def refused_by_both(bundle: Path, state: Path, piece: str) -> None:
-    with open_bundle(bundle) as opened, pytest.raises(BundleError) as ours:
+    with read_bundle(bundle) as opened, pytest.raises(BundleError) as ours:
         verify_bundle(opened)
     with pytest.raises(BundleError) as theirs:
         PersonalModel.open(bundle, state)

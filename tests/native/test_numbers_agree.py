@@ -15,7 +15,7 @@ import pytest
 
 from bespoke import PersonalModel
 from bespoke.bundle.manifest import Manifest
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.errors import BespokeError
 from bespoke.reference.train import train
 from tests.native.core_lab import tiny_core_bundle
@@ -51,7 +51,7 @@ def refused(bundle: Path, state: Path, side: str, **settings: Any) -> BespokeErr
             with pytest.raises(BespokeError) as caught:
                 model.train(steps=1, **settings)
             return caught.value
-    with open_bundle(bundle) as opened, pytest.raises(BespokeError) as caught:
+    with read_bundle(bundle) as opened, pytest.raises(BespokeError) as caught:
         train(opened, user_rows=rows_of_split(state, "train"), seed=1, **settings)
     return caught.value
 
@@ -107,7 +107,7 @@ def test_a_manifest_that_says_other_numbers_than_the_plan_is_refused(
 
 
 def test_an_adapter_file_shorter_than_the_plan_is_refused(side: str, tiny_core_bundle: Path, tmp_path: Path) -> None:
-    with open_bundle(tiny_core_bundle) as bundle:
+    with read_bundle(tiny_core_bundle) as bundle:
         file = bundle.manifest.adapter
         piece, array = next(iter(bundle.mapped(file).items()))
         shorter = np.ascontiguousarray(array[:, : array.shape[1] // 2])

@@ -19,7 +19,7 @@ from peft import PeftModel
 from safetensors.numpy import load_file, save_file
 
 from bespoke import Lora, Personalizer, PersonalModel, Training, pack
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.core import finding, library
 from bespoke.core.handle import Handle, Place
 from bespoke.errors import AdapterError, BundleError, StateError
@@ -62,7 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_both_runtimes_prove_such_a_bundle_for_every_method(folder: Path, tmp_path: Path) -> None:
-    with open_bundle(folder / "bundle") as bundle:
+    with read_bundle(folder / "bundle") as bundle:
         assert bundle.manifest.lora.train == "B"
         expected = verify_bundle(bundle)
     with PersonalModel.open(folder / "bundle", tmp_path, engine="executorch") as model:
@@ -218,7 +218,7 @@ def test_both_readers_hold_the_weight_group_of_a_to_what_is_trained(
     content["weights"] = others + ([{"group": "adapter", "file": file}] if file else [])
     rewrite_manifest(tmp_path / "b", content)
     with pytest.raises(BundleError) as ours:
-        open_bundle(tmp_path / "b")
+        read_bundle(tmp_path / "b")
     pin = sha256((tmp_path / "b" / "manifest.json").read_bytes()).hexdigest()
     with pytest.raises(BundleError) as theirs:
         Handle(library.load(), Place(tmp_path / "b", tmp_path / "state", pin))
@@ -234,7 +234,7 @@ def test_a_plan_that_reads_an_a_of_another_shape_is_refused(folder: Path, tmp_pa
 
     change: Callable[[Path], None] = tensors(of_another_width)
     bundle = changed(folder / "bundle", tmp_path / "b", "adapter/initial.safetensors", change)
-    with open_bundle(bundle) as opened, pytest.raises(BundleError):
+    with read_bundle(bundle) as opened, pytest.raises(BundleError):
         verify_bundle(opened)
     with PersonalModel.open(bundle, tmp_path / "state", engine="executorch") as model, pytest.raises(BundleError):
         model._engine.verify()  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bespoke import BespokeError, PersonalModel
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.core import child, finding, limit
 from bespoke.errors import BudgetExceeded, ConfigError, DataError, MissingDependency, StateLocked
 from bespoke.reference.evaluate import evaluate
@@ -182,7 +182,7 @@ def test_what_the_core_learned_answers_and_is_evaluated_alike(
     assert len(model.versions()) == 1
     assert len(list(model.generate_ids([40, 41, 42], max_tokens=4))) == 4
     state = tmp_path / "learned"
-    with open_bundle(tiny_core_bundle) as bundle:
+    with read_bundle(tiny_core_bundle) as bundle:
         expected = evaluate(bundle, rows_of_split(state, "validation"), accepted(state))
     assert expected is not None
     assert on_core.loss == pytest.approx(expected.loss, abs=1e-5)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bespoke import PersonalModel
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.core import finding
 from bespoke.errors import BundleError
 from tests.native.core_lab import tiny_core_bundle
@@ -75,7 +75,7 @@ def test_hashes_are_remembered_and_believed_until_verify_is_asked(bundle: Path, 
     core = own_process(bundle, state)
     loss = core.evaluate("train").loss
     lines = lines_of(state / "hashes")
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         known = {record.sha256 for record in opened.manifest.files.values()}
         weights = {opened.manifest.files[record.file].sha256 for record in opened.manifest.weights}
     remembered = {line.split()[-1] for line in lines}
@@ -93,7 +93,7 @@ def test_hashes_are_remembered_and_believed_until_verify_is_asked(bundle: Path, 
 def test_a_file_that_changed_is_hashed_again(bundle: Path, state: Path) -> None:
     core = own_process(bundle, state)
     core.evaluate("train")
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         path = bundle / opened.manifest.weights[0].file
     data, times = bytearray(path.read_bytes()), path.stat()
     data[-1] ^= 1
@@ -107,7 +107,7 @@ def test_verify_hashes_everything(bundle: Path, state: Path) -> None:
     """Also what is remembered: a wrong memory neither helps nor hurts it as far as files go."""
     core = own_process(bundle, state)
     core.evaluate("train")
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         path = bundle / opened.manifest.weights[0].file
     before = path.stat()
     data = bytearray(path.read_bytes())

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bespoke import PersonalModel
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.bundle.writer import BundleWriter
 from tests.native.core_lab import STEPS, tiny_core_bundle
 from tests.unit.personal_model.tiny import add_numbers
@@ -22,7 +22,7 @@ __all__ = ["tiny_core_bundle"]
 
 
 def replaced(bundle: Path) -> None:
-    with open_bundle(bundle) as old:
+    with read_bundle(bundle) as old:
         files, manifest = {name: old.read(name) for name in old.names}, old.manifest
     with BundleWriter(bundle) as writer:
         for name, data in files.items():

@@ -14,7 +14,7 @@ import pytest
 import safetensors.numpy
 
 from bespoke import Budget, Lora, Personalizer, PersonalModel, Training
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.core import finding
 from bespoke.errors import BudgetExceeded
 from bespoke.golden.prover import verify_bundle
@@ -56,7 +56,7 @@ def bundle(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def budgets(bundle: Path) -> list[int]:
     """In bytes, the largest first."""
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         whole = opened.manifest.budget.memory_bytes
         assert whole is not None
         return [whole, *(one.memory_bytes for one in opened.manifest.methods[0].smaller_plans)]
@@ -183,7 +183,7 @@ def test_torch_takes_the_plans_that_the_limit_leaves_too(opened: Open, budgets: 
 
 
 def test_every_plan_proves_itself_on_both_runtimes(opened: Open, bundle: Path, budgets: list[int]) -> None:
-    with open_bundle(bundle) as whole:
+    with read_bundle(bundle) as whole:
         checks = verify_bundle(whole).checks
     of_core = opened()._engine.verify()["checks"]  # type: ignore[attr-defined]
     for found in ([(one.method, one.what) for one in checks], [(one["method"], one["what"]) for one in of_core]):

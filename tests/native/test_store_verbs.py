@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import pytest
 
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.core import library
 from bespoke.data.text import Tokenizer
 from bespoke.errors import AdapterError, BespokeError, ConfigError, DataError, StateError
@@ -92,7 +92,7 @@ def alice(text_bundles: dict[str, Path], tmp_path: Path) -> Iterator[Verbs]:
 
 def encoder_of(bundle: Path) -> ExampleEncoder:
     """Hugging Face's tokenizer, and the Python code around it."""
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         text = opened.manifest.text
         model = bundle.parent / "model"
         tokenizer = Tokenizer.open(model, special_token_settings(model))

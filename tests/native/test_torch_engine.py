@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.core import engine_table, finding
 from bespoke.core.torch_engine import TorchEngine
 from bespoke.errors import BespokeError, BudgetExceeded, BundleError, PlanError
@@ -50,7 +50,7 @@ def test_the_core_with_torch_gives_the_bits_of_the_reference(
 ) -> None:
     states = States(tiny_core_bundle, tmp_path, method)
     near, far = states.fresh(tmp_path / "near"), states.fresh(tmp_path / "far")
-    with open_bundle(tiny_core_bundle) as bundle:
+    with read_bundle(tiny_core_bundle) as bundle:
         expected = reference.train(bundle, user_rows=rows_of_split(near, "train"), method=method, seed=1)
     assert len(expected.losses) == STEPS
     for state, own_memory in ((near, False), (far, True)):

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from bespoke import Lora, Personalizer, PersonalModel, Training, plugins
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.core import finding, library
 from bespoke.core.answers import Generation
 from bespoke.core.handle import Handle, Place
@@ -99,7 +99,7 @@ def test_golden_vectors_hold_for_all_plans_in_one_process(
     bundles: tuple[float, dict[str, Path]], tmp_path: Path
 ) -> None:
     """Training by both methods, then answers, each with programs of its own."""
-    with open_bundle(bundles[1]["npu"]) as opened:
+    with read_bundle(bundles[1]["npu"]) as opened:
         core = OwnProcess(Place(bundles[1]["npu"], tmp_path / "state", opened.manifest_sha256), None)
     assert {check["method"] for check in core.verify()["checks"]} >= {*METHODS, "generation"}
 
@@ -108,7 +108,7 @@ def test_two_models_of_one_process_have_the_programs_each_for_itself(
     bundles: tuple[float, dict[str, Path]], tmp_path: Path
 ) -> None:
     """ExecuTorch takes two binaries with one signature for the same one, and ends it for both when the first is closed."""
-    with open_bundle(bundles[1]["npu"]) as opened:
+    with read_bundle(bundles[1]["npu"]) as opened:
         models = [
             Handle(library.load(), Place(bundles[1]["npu"], tmp_path / name, opened.manifest_sha256)) for name in "ab"
         ]
@@ -125,7 +125,7 @@ def test_two_models_of_one_process_have_the_programs_each_for_itself(
 
 
 def test_weights_are_in_the_programs_but_for_those_of_a_look_up(bundles: tuple[float, dict[str, Path]]) -> None:
-    with open_bundle(bundles[1]["npu"]) as opened:
+    with read_bundle(bundles[1]["npu"]) as opened:
         (target,) = opened.manifest.targets
         names = {graph.key: graph.name for graph in opened.manifest.graphs}
     assert target.options == {"delegate": "qnn", "products": "int4", "soc": "SM8650", "weights": "fp16"}
@@ -202,7 +202,7 @@ def test_the_core_trains_with_int4_weights_as_with_the_processor(
     print(figures)
     assert figures["largest relative error of a loss"] <= 2e-3
     assert figures["correlation of g"] >= 0.98
-    with open_bundle(bundles["int4"]) as opened:
+    with read_bundle(bundles["int4"]) as opened:
         core = OwnProcess(Place(bundles["int4"], tmp_path / "state", opened.manifest_sha256), None)
     assert {check["method"] for check in core.verify()["checks"]} >= {"mezo", "generation"}
 
@@ -232,7 +232,7 @@ def test_one_sided_differences_and_curvatures_are_as_with_the_processor(
     assert figures["steps"] == FEW
     assert figures["largest relative error of a loss"] <= 1e-2
     assert all(figures[f"correlation of {what}"] >= 0.98 for what in columns)
-    with open_bundle(tmp_path / "npu made" / "bundle") as opened:
+    with read_bundle(tmp_path / "npu made" / "bundle") as opened:
         core = OwnProcess(Place(tmp_path / "npu made" / "bundle", tmp_path / "state", opened.manifest_sha256), None)
     assert {check["method"] for check in core.verify()["checks"]} >= {method, "generation"}
 
@@ -251,7 +251,7 @@ def test_a_block_of_half_a_billion_parameters_is_as_large_as_its_weights(
     said = asked.estimate().bundle_bytes
     asked.build(tmp_path / "bundle")
     assert 0.95 <= sum(file.stat().st_size for file in (tmp_path / "bundle").rglob("*") if file.is_file()) / said <= 1
-    with open_bundle(tmp_path / "bundle") as opened:
+    with read_bundle(tmp_path / "bundle") as opened:
         (target,) = opened.manifest.targets
         names = {graph.key: graph.name for graph in opened.manifest.graphs}
     sizes: dict[str, set[int]] = {}

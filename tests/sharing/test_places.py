@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bespoke import PersonalModel
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.errors import BespokeError, BundleError, SignatureError
 from tests.sharing import outside
 from tests.sharing.c_api import CModel
@@ -245,7 +245,7 @@ def test_another_base_takes_the_adapters_only_where_pin_or_key_hold(
     before = learned(alice)
     assert before[0]
     bundle = changed(tiny_bundle, tmp_path / "other", other_base)
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         pin = opened.manifest_sha256
     for trust in ({"pin_sha256": "0" * 64}, {"public_key": b"k" * 32}):
         with pytest.raises(SignatureError):

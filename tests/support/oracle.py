@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
-from bespoke.bundle.reader import Bundle, open_bundle
+from bespoke.bundle.reader import Bundle, read_bundle
 from bespoke.config import Training, settings_from
 from bespoke.reference.evaluate import evaluate_on
 from bespoke.reference.machine import Machine, adapter_tensors, threads_of
@@ -39,7 +39,7 @@ class Expected:
 
 def expected_of(bundle: Path, state: Path) -> Expected:
     """Expectations of a run that began with the bundle's own adapter."""
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         method = newest_run(state)["method"]
         base, trained = opened.initial_adapter(), _trained(opened, state)
         held_out = judging(state)
@@ -102,13 +102,13 @@ def judging(state: Path) -> list[Row]:
 
 def trained_alike(bundle: Path, state: Path) -> Trained:
     """All steps of the run, without the gate."""
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         return _trained(opened, state)
 
 
 def replayed(bundle: Path, state: Path, journal: Journal) -> dict[str, np.ndarray]:
     """The adapter that a journal of the run makes of the bundle's own."""
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         run, settings = run_of(state)
         return replay(opened, run["method"], opened.initial_adapter(), journal, seed=run["seed"], settings=settings)
 

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from bespoke import Lora, Personalizer, PersonalModel, Training
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.golden.prover import verify_bundle
 from bespoke.reference.evaluate import evaluate
 from bespoke.reference.generate import generate
@@ -150,7 +150,7 @@ def computed(bundle: Path, folder: Path, conversation: PersonalModel) -> tuple[s
         results += [report.losses, report.validation_loss, report.gain, personal.evaluate().loss]
         results += [list(personal.generate_ids([41, 42, 43], max_tokens=4))]
     results += [conversation.evaluate().loss]  # uses an engine that earlier calls have filled
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         rows = number_rows()
         verify_bundle(opened, files=False)
         for method in ("mesp", "mezo"):

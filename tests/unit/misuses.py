@@ -115,9 +115,9 @@ def _plugin_misspelt(folder: Path, monkeypatch: Monkey) -> None:
 
 
 def _not_a_bundle(folder: Path, monkeypatch: Monkey) -> None:
-    from bespoke.bundle.reader import open_bundle
+    from bespoke.bundle.reader import read_bundle
 
-    open_bundle(folder / "nosuch.bundle")
+    read_bundle(folder / "nosuch.bundle")
 
 
 def _bundle_of_the_future(folder: Path, monkeypatch: Monkey) -> None:
@@ -128,9 +128,9 @@ def _bundle_of_the_future(folder: Path, monkeypatch: Monkey) -> None:
 
 
 def _another_pin(folder: Path, monkeypatch: Monkey) -> None:
-    from bespoke.bundle.reader import open_bundle
+    from bespoke.bundle.reader import read_bundle
 
-    open_bundle(write_example(folder / "bundle"), pin_sha256="0" * 64)
+    read_bundle(write_example(folder / "bundle"), pin_sha256="0" * 64)
 
 
 def _more_than_the_limit(folder: Path, monkeypatch: Monkey) -> None:

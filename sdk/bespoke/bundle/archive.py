@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bespoke import arguments
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.bundle.stored_zip import write_zip
 from bespoke.errors import BundleError, ConfigError
 from bespoke.format.whole_folder import usable_folder
@@ -37,7 +37,7 @@ def pack(
     if whole and since is not None:
         raise ConfigError("pack", got="since and whole", expected="one of them", next_step="Call it once for each")
     folder, target = arguments.folder("bundle", bundle), arguments.folder("out", out)
-    with open_bundle(folder) as opened:
+    with read_bundle(folder) as opened:
         opened.verify_files()
         files, unlisted = opened.manifest.files, set(opened.unlisted)
         weights = {record.file for record in opened.manifest.weights} - {opened.manifest.adapter}
@@ -47,7 +47,7 @@ def pack(
     elif since is None:
         zips = {"weights.zip": weights, "method.zip": (set(files) - weights) | unlisted}
     else:
-        with open_bundle(since) as older:
+        with read_bundle(since) as older:
             known = older.manifest.files
         zips = {"delta.zip": {name for name, record in files.items() if known.get(name) != record} | unlisted}
 

@@ -27,7 +27,7 @@ from bespoke.errors import BundleError, ConfigError, SignatureError
 from bespoke.format.tensors import tensors_from_buffer
 from bespoke.remedies import setting
 
-__all__ = ["Authenticated", "Bundle", "open_bundle"]
+__all__ = ["Authenticated", "Bundle", "read_bundle"]
 
 Authenticated = Literal["pin", "signature", "none"]
 
@@ -36,7 +36,7 @@ _MAX_READ_BYTES = 2**28
 _MAX_UNLISTED_BYTES = 256
 
 
-def open_bundle(
+def read_bundle(
     path: Path | str | Sequence[Path | str],
     *,
     pin_sha256: str | None = None,

@@ -59,9 +59,9 @@ def inspect(
     \b
     bespoke inspect chat.bundle --plot memory.svg
     """
-    from bespoke.bundle.reader import open_bundle
+    from bespoke.bundle.reader import read_bundle
 
-    with open_bundle(bundle, **trust) as opened:
+    with read_bundle(bundle, **trust) as opened:
         manifest = opened.manifest
         if plot is not None:
             from bespoke.plot import plot_plan
@@ -210,10 +210,10 @@ def verify(output: Output, bundle: Path, files_only: bool, engine: str | None, t
     \b
     bespoke verify chat.bundle --public-key app.pub
     """
-    from bespoke.bundle.reader import open_bundle
+    from bespoke.bundle.reader import read_bundle
     from bespoke.engines import TORCH, provers
 
-    with open_bundle(bundle, **trust) as opened, progress() as tell:
+    with read_bundle(bundle, **trust) as opened, progress() as tell:
         numbers = count(1)
         report: dict[str, Any] = {
             "bundle": str(bundle),

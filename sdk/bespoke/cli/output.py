@@ -73,7 +73,7 @@ def format_option(command: Command) -> Command:
 
 
 Trust = Mapping[str, Any]
-"""The arguments of `open_bundle` and `PersonalModel.open` that authenticate a bundle."""
+"""The arguments of `read_bundle` and `PersonalModel.open` that authenticate a bundle."""
 
 
 def trust_options(command: Command) -> Command:
@@ -109,9 +109,9 @@ def engine_option(
 
 def need_state(bundle: Path, state: Path, trust: Trust) -> None:
     """Checks the bundle, then that the state exists, for commands that do not create one."""
-    from bespoke.bundle.reader import open_bundle
+    from bespoke.bundle.reader import read_bundle
 
-    open_bundle(bundle, **trust).close()
+    read_bundle(bundle, **trust).close()
     if not os.path.isfile(state / "state.sqlite"):
         raise StateError(
             str(state),

@@ -64,9 +64,9 @@ def _check_task(task: str | None, examples: Path | None, format: str | None) -> 
 
 def _check_answers_are_trained(bundle: Path, task: str, trust: Trust) -> None:
     """Raises ConfigError for a bundle that trains only on the user's turns: those of a task are its questions, not its answers."""
-    from bespoke.bundle.reader import open_bundle
+    from bespoke.bundle.reader import read_bundle
 
-    with open_bundle(bundle, **trust) as opened:
+    with read_bundle(bundle, **trust) as opened:
         text = opened.manifest.text
     if text.turns is not None and text.train_on == "user":
         raise ConfigError(

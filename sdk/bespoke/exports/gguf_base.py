@@ -19,7 +19,7 @@ import gguf
 import numpy as np
 
 from bespoke import arguments
-from bespoke.bundle.reader import Bundle, open_bundle
+from bespoke.bundle.reader import Bundle, read_bundle
 from bespoke.data.tokenizer_from_file import tokenizer_of
 from bespoke.errors import BundleError, UnsupportedModel
 from bespoke.exports.gguf_vocabulary import read_vocabulary
@@ -65,7 +65,7 @@ def export_base(
     trust = {"pin_sha256": pin_sha256, "public_key": public_key, "require_authenticated": require_authenticated}
     whole = WholeFolder(arguments.folder("folder", folder), BundleError, _replaceable, personal=False)
     try:
-        with open_bundle(arguments.folder("bundle", bundle), **trust) as opened:  # type: ignore[arg-type]
+        with read_bundle(arguments.folder("bundle", bundle), **trust) as opened:  # type: ignore[arg-type]
             _check(opened.manifest.model.config)
             _write(opened, whole.work / FILE)
             for name in opened.names:

@@ -19,7 +19,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.config import Settings
 from bespoke.contracts import Target
 from bespoke.core import finding, library
@@ -59,7 +59,7 @@ def opened(bundle: Path, state: Path, **options: Any) -> Handle:
 
 
 def place_of(bundle: Path, state: Path) -> Place:
-    with open_bundle(bundle) as reader:
+    with read_bundle(bundle) as reader:
         return Place(bundle, state, reader.manifest_sha256)
 
 

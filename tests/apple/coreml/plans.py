@@ -14,7 +14,7 @@ import numpy as np
 import safetensors.numpy
 
 from bespoke import Lora, Personalizer, Training, plugins
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.core import library
 from bespoke.core.answers import Generation
 from bespoke.core.handle import Handle, Place, Request
@@ -54,7 +54,7 @@ def engine_of(bundle: Path, name: str) -> TorchEngine:
     if name == "torch":
         return TorchEngine()
     target = plugins.get("target", "coreml")
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         (record,) = [record for record in opened.manifest.targets if record.name == "coreml"]
     return TargetEngine(target, target.Options(**record.options))  # type: ignore[arg-type]
 
@@ -62,7 +62,7 @@ def engine_of(bundle: Path, name: str) -> TorchEngine:
 @contextmanager
 def opened_core(bundle: Path, state: Path, engine: TorchEngine | str) -> Iterator[Handle]:
     """`engine`: one that no core had yet, or the name of one."""
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         place = Place(bundle, state, opened.manifest_sha256)
     engine = engine_of(bundle, engine) if isinstance(engine, str) else engine
     core = Handle(library.load(), place, engine=c.cast(c.pointer(engine.table), c.c_void_p))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bespoke import plugins
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.core import finding
 from bespoke.errors import BundleError
 from bespoke.testing import check_target
@@ -48,7 +48,7 @@ def test_the_target_keeps_its_contract_with_weights_inside() -> None:
 
 
 def test_a_bundle_has_a_spec_for_each_graph_and_each_set_of_weights(bundle: Path) -> None:
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         opened.verify_files()
         (target,) = opened.manifest.targets
         graphs = {graph.key: graph for graph in opened.manifest.graphs}

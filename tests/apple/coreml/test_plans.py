@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bespoke import plugins
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.cli import run
 from bespoke.core import finding
 from bespoke.errors import BundleError
@@ -50,7 +50,7 @@ def test_training_with_specs_is_training_with_torch(bundle: Path, method: str, t
             assert off <= 1e-6 * torch["losses"].max() / CORE_METHODS[method]["epsilon"]
         else:
             assert off <= TENSORS * np.linalg.norm(expected), f"{name} by {off / np.linalg.norm(expected):.2g}"
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         rows = rows_of_split(tmp_path / "mil", "train")
         reference = reference_train(opened, user_rows=rows, method=method, seed=1, steps=STEPS)
     assert mil["losses"] == pytest.approx(reference.losses, rel=1e-6)
@@ -79,7 +79,7 @@ def test_evaluation_and_answers_with_specs_are_those_with_torch(bundle: Path, tm
 def test_inspect_says_how_tensors_cross(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["inspect", str(bundle), "--features", "coreml", "--format", "json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         graphs = {graph.key: graph for graph in opened.manifest.graphs}
         (target,) = opened.manifest.targets
         expected = set()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bespoke import Budget, Lora, Personalizer, PersonalModel, Training
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.core import find
 from bespoke_plugins.targets.mlx.vendor import load_mlx
 from tests.apple.mlx.bundles import add_examples
@@ -55,7 +55,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_graph_takes_what_it_declares(bundle: Path) -> None:
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         (target,) = opened.manifest.targets
         names = {graph.key: graph.name for graph in opened.manifest.graphs}
     large = 0

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from bespoke import PersonalModel
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.conversation import Conversation
 from bespoke.core import find
 from bespoke.errors import ConfigError, MissingDependency
@@ -92,7 +92,7 @@ def test_a_journal_of_mezo_is_what_the_reference_finds_and_makes(bundle: Path, f
     losses = trained(bundle, state, "mezo")
     written = journal(state)
     run, settings = run_of(state)
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         record = opened.method("mezo")
         epsilon = record.options["epsilon"]
         at = RunState(opened.initial_adapter())

@@ -7,8 +7,8 @@ from __future__ import annotations
 READ = [
     "PersonalModel.open(PATH, state)",
     "PersonalModel.reset_for_new_base(PATH, state)",
-    "open_bundle(PATH)",
-    "open_bundle([PATH])",
+    "read_bundle(PATH)",
+    "read_bundle([PATH])",
     "install(PATH, 'out')",
     "install([PATH, PATH], 'out')",
     "pack(PATH, 'zips')",

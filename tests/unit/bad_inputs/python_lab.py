@@ -22,7 +22,7 @@ from typing import Any
 
 from bespoke import Budget, Lora, Personalizer, PersonalModel, Training, cli, install
 from bespoke.bundle.archive import pack
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.bundle.signature import generate_key, sign_bundle
 from bespoke.data.files import read_examples
 from bespoke.data.prepare import prepare

@@ -82,7 +82,7 @@ CALLS = [
     "pack(TEXT, 'out')",
     "pack(bundle, TEXT)",
     "pack(bundle, 'out', since=TEXT)",
-    "open_bundle(TEXT)",
+    "read_bundle(TEXT)",
     "export_base(TEXT, 'out')",
     "export_base(bundle, TEXT)",
     "sign_bundle(TEXT, generate_key())",

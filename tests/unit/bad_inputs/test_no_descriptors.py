@@ -32,7 +32,7 @@ CALLS = [
     "pack(bundle, 'zips')",
     "install('nosuch.zip', 'out')",
     "export_base(bundle, 'base')",
-    "open_bundle(bundle).verify_files()",
+    "read_bundle(bundle).verify_files()",
     "read(read_examples('notes.jsonl'))",
     "read_task('labels', 'notes.jsonl')",
     "command('inspect', bundle)",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.bundle.writer import BundleWriter
 from bespoke.format.tensors import write_arrays
 
@@ -15,9 +15,9 @@ WEIGHTS = "weights/block_00.safetensors"
 
 READER = """
 import hashlib, sys
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 
-with open_bundle(sys.argv[1]) as bundle:
+with read_bundle(sys.argv[1]) as bundle:
     mapped = bundle.mapped(sys.argv[2])
     print("open", flush=True)
     sys.stdin.readline()
@@ -32,7 +32,7 @@ with open_bundle(sys.argv[1]) as bundle:
 
 def rebuilt(folder: Path, key: bytes | None = None) -> None:
     """Another bundle in the place of this one: other weights, everything else the same."""
-    with open_bundle(folder) as old:
+    with read_bundle(folder) as old:
         files = {name: old.read(name) for name in old.names if name != WEIGHTS}
         arrays = {key: np.flip(value).copy() for key, value in old.mapped(WEIGHTS).items()}
     with BundleWriter(folder) as writer:

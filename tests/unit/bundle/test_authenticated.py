@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.bundle.signature import generate_key, raw_public_key, sign_bundle
 from bespoke.errors import ConfigError, SignatureError
 from tests.unit.bundle.example import write_example
@@ -52,7 +52,7 @@ def test_opening_says_what_the_bundle_is_known_by(bundle: Path, pin: str, keys: 
         ({"public_key": pem(keys[1])}, "signature"),
         ({"pin_sha256": pin, "public_key": keys[1]}, "pin"),  # the stronger one of both
     ):
-        with open_bundle(bundle, **known_by) as opened:  # type: ignore[arg-type]
+        with read_bundle(bundle, **known_by) as opened:  # type: ignore[arg-type]
             assert opened.authenticated == said
 
 
@@ -60,15 +60,15 @@ def test_what_is_known_by_nothing_is_refused_where_that_is_asked_for(
     bundle: Path, pin: str, keys: tuple[bytes, bytes]
 ) -> None:
     with pytest.raises(SignatureError) as refused:
-        open_bundle(bundle, require_authenticated=True)
+        read_bundle(bundle, require_authenticated=True)
     assert refused.value.subject.endswith("manifest.json")
     assert refused.value.got == "neither a pinned sha256 nor a public key to hold it against"
     assert "public key" in refused.value.next_step
     for known_by in ({"pin_sha256": pin}, {"public_key": keys[1]}):
-        open_bundle(bundle, require_authenticated=True, **known_by).close()  # type: ignore[arg-type]
+        read_bundle(bundle, require_authenticated=True, **known_by).close()  # type: ignore[arg-type]
     for wrong in ({"pin_sha256": "0" * 64}, {"pin_sha256": ""}, {"public_key": generate_key()[1]}):
         with pytest.raises((SignatureError, ConfigError)):
-            open_bundle(bundle, require_authenticated=True, **wrong)  # type: ignore[arg-type]
+            read_bundle(bundle, require_authenticated=True, **wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bespoke import install, pack
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.bundle.signature import generate_key, sign_bundle
 from bespoke.bundle.stored_zip import write_zip
 from bespoke.core import find
@@ -64,7 +64,7 @@ def test_a_delta_holds_what_differs_and_the_rest_is_kept(old: Path, new: Path, p
     install(pack(old, tmp_path / "zips"), place)
     kept = {path: path.stat().st_ino for path in place.rglob("*") if path.is_file()}
     (delta,) = pack(new, tmp_path / "zips", since=old)
-    with open_bundle(new) as opened:
+    with read_bundle(new) as opened:
         changed = {WEIGHTS, *opened.unlisted}
     assert delta.stat().st_size < sum((new / name).stat().st_size for name in changed) + 2**14 * (len(changed) + 1)
     install(delta, place)

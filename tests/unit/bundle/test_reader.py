@@ -14,7 +14,7 @@ import pytest
 
 from bespoke import install
 from bespoke.bundle.archive import pack
-from bespoke.bundle.reader import Bundle, open_bundle
+from bespoke.bundle.reader import Bundle, read_bundle
 from bespoke.bundle.signature import generate_key, public_key_of, sign_bundle
 from bespoke.bundle.writer import BundleWriter
 from bespoke.errors import BundleError, ConfigError, SignatureError
@@ -54,7 +54,7 @@ def test_two_builds_in_two_folders_give_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_the_hashes_are_those_of_the_files(folder: Path) -> None:
-    with open_bundle(folder) as bundle:
+    with read_bundle(folder) as bundle:
         assert bundle.manifest_sha256 == hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()
         for name, record in bundle.manifest.files.items():
             data = (folder / name).read_bytes()
@@ -62,21 +62,21 @@ def test_the_hashes_are_those_of_the_files(folder: Path) -> None:
 
 
 def test_a_folder_is_read(folder: Path) -> None:
-    with open_bundle(folder) as bundle:
+    with read_bundle(folder) as bundle:
         check(bundle)
         assert bundle.path("text/turns.json") == folder / "text/turns.json"
 
 
 def test_a_link_to_the_folder_may_be_followed(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(folder)
-    with open_bundle(tmp_path / "link") as bundle:
+    with read_bundle(tmp_path / "link") as bundle:
         check(bundle)
 
 
 def test_zips_are_read_in_place_and_installed(folder: Path, tmp_path: Path) -> None:
     weights, method = pack(folder, tmp_path / "zips")
     for given in (tmp_path / "zips", [method, weights], [weights, method]):
-        with open_bundle(given) as bundle:
+        with read_bundle(given) as bundle:
             check(bundle)
             with pytest.raises(BundleError, match="in a zip"):
                 bundle.path("text/turns.json")
@@ -96,7 +96,7 @@ def test_the_standard_zip_reader_agrees(folder: Path, tmp_path: Path) -> None:
 
 def test_one_zip_holds_the_whole_bundle(folder: Path, tmp_path: Path) -> None:
     (whole,) = pack(folder, tmp_path / "assets", whole=True)
-    with open_bundle(whole) as bundle:
+    with read_bundle(whole) as bundle:
         check(bundle)
     with zipfile.ZipFile(whole) as archive:
         assert {name: archive.read(name) for name in archive.namelist()} == contents(folder)
@@ -117,17 +117,17 @@ def test_the_weights_zip_does_not_change_with_the_method(folder: Path, tmp_path:
 def test_the_error_of_one_zip_alone_names_what_is_missing(folder: Path, tmp_path: Path) -> None:
     weights, method = pack(folder, tmp_path / "zips")
     with pytest.raises(BundleError, match="both zips"):
-        open_bundle(method)
+        read_bundle(method)
     with pytest.raises(BundleError, match=r"manifest\.json"):
-        open_bundle(weights)
+        read_bundle(weights)
     with pytest.raises(BundleError, match="no archive"):
-        open_bundle([])
+        read_bundle([])
     with pytest.raises(BundleError, match="another archive"):
-        open_bundle([method, method])
+        read_bundle([method, method])
 
 
 def test_mapped_weights_outlive_the_bundle_and_are_unmapped_with_the_last_view(folder: Path) -> None:
-    with open_bundle(folder) as bundle:
+    with read_bundle(folder) as bundle:
         views = bundle.mapped("weights/block_00.safetensors")
     assert maps(folder) == 1
     norm = views["input_norm"]
@@ -149,7 +149,7 @@ def test_opening_reads_no_weights_and_first_use_checks_them_once(folder: Path) -
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    with open_bundle(folder) as bundle:
+    with read_bundle(folder) as bundle:
         for use in (bundle.mapped, bundle.read, bundle.path):
             with pytest.raises(BundleError, match="sha256"):
                 use("weights/block_00.safetensors")
@@ -164,12 +164,12 @@ def test_no_descriptor_is_left_open(folder: Path, tmp_path: Path) -> None:
     gc.collect()  # what earlier tests left behind is not counted
     before = len(os.listdir("/dev/fd"))
     for given in (folder, tmp_path / "zips"):
-        with open_bundle(given) as bundle:
+        with read_bundle(given) as bundle:
             check(bundle)
             with pytest.raises(BundleError):
                 bundle.read("no/such")
         with pytest.raises(SignatureError):
-            open_bundle(given, pin_sha256="0" * 64)
+            read_bundle(given, pin_sha256="0" * 64)
     gc.collect()
     assert len(os.listdir("/dev/fd")) == before
 
@@ -179,38 +179,38 @@ def test_the_sum_of_the_manifest_is_what_sha256sum_writes(folder: Path) -> None:
     assert (folder / "manifest.sha256").read_text() == f"{digest}  manifest.json\n"
     (folder / "manifest.json").write_bytes((folder / "manifest.json").read_bytes() + b"\n")
     with pytest.raises(BundleError, match="another sum"):
-        open_bundle(folder)
+        read_bundle(folder)
 
 
 def test_a_pinned_manifest_is_the_only_one(folder: Path) -> None:
     pin = hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()
-    open_bundle(folder, pin_sha256=pin.upper()).close()
+    read_bundle(folder, pin_sha256=pin.upper()).close()
     with pytest.raises(SignatureError, match="pinned"):
-        open_bundle(folder, pin_sha256=pin[::-1])
+        read_bundle(folder, pin_sha256=pin[::-1])
     replace_manifest(folder, (folder / "manifest.json").read_bytes() + b"\n")
-    open_bundle(folder).close()
+    read_bundle(folder).close()
     with pytest.raises(SignatureError, match="pinned"):
-        open_bundle(folder, pin_sha256=pin)
+        read_bundle(folder, pin_sha256=pin)
 
 
 def test_a_signature_holds_for_these_bytes_and_this_key(folder: Path, tmp_path: Path) -> None:
     private, public = generate_key()
     assert public_key_of(private) == public
     with pytest.raises(SignatureError, match="no signature"):
-        open_bundle(folder, public_key=public)
+        read_bundle(folder, public_key=public)
     sign_bundle(folder, private)
     install(pack(folder, tmp_path / "zips"), tmp_path / "again")
     for given in (folder, tmp_path / "zips", tmp_path / "again"):
-        with open_bundle(given, public_key=public) as bundle:
+        with read_bundle(given, public_key=public) as bundle:
             assert bundle.signed
             check(bundle)
         with pytest.raises(SignatureError, match="another key"):
-            open_bundle(given, public_key=generate_key()[1])
+            read_bundle(given, public_key=generate_key()[1])
     with pytest.raises(SignatureError, match="32 raw bytes"):
-        open_bundle(folder, public_key=public[:-1])
+        read_bundle(folder, public_key=public[:-1])
     replace_manifest(folder, (folder / "manifest.json").read_bytes() + b" ")
     with pytest.raises(SignatureError, match="other bytes"):
-        open_bundle(folder, public_key=public)
+        read_bundle(folder, public_key=public)
 
 
 def test_a_key_that_is_none_is_refused(folder: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_build_replaces_a_bundle_and_nothing_else(folder: Path, tmp_path: Path
     document = manifest_document()
     document["context_length"] = 32
     write_example(folder, document)
-    with open_bundle(folder) as bundle:
+    with read_bundle(folder) as bundle:
         assert bundle.manifest.context_length == 32
     assert [path.name for path in tmp_path.iterdir()] == ["a.bundle"]
     (tmp_path / "precious").mkdir()
@@ -246,7 +246,7 @@ def test_the_writer_refuses_what_the_reader_would(folder: Path, tmp_path: Path) 
         for name in ("../a", "a\\b", "manifest.json", "manifest.sha256", "signature", ".a", ""):
             with pytest.raises(BundleError, match="file name"):
                 writer.add_bytes(name, b"")
-    with open_bundle(folder) as bundle:
+    with read_bundle(folder) as bundle:
         manifest = bundle.manifest
     with BundleWriter(tmp_path / "b.bundle") as writer:
         with pytest.raises(BundleError, match="names 'adapter"):

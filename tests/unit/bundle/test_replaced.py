@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bespoke.bundle.archive import pack
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.bundle.signature import generate_key
 from bespoke.errors import BundleError
 from tests.unit.bundle.example import write_example
@@ -29,7 +29,7 @@ def bundle(tmp_path: Path) -> Path:
 
 
 def test_a_reader_goes_on_with_the_old_files_while_builds_replace_them(bundle: Path) -> None:
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         before = [hashlib.sha256(array.tobytes()).hexdigest() for array in opened.mapped(WEIGHTS).values()]
     reader = subprocess.Popen(
         [sys.executable, "-c", READER, bundle, WEIGHTS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -43,7 +43,7 @@ def test_a_reader_goes_on_with_the_old_files_while_builds_replace_them(bundle: P
     reader.stdin.flush()
     assert [reader.stdout.readline().strip() for _ in before] == before
     assert reader.stdout.readline() == "read\n"
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         opened.verify_files()
         after = [hashlib.sha256(array.tobytes()).hexdigest() for array in opened.mapped(WEIGHTS).values()]
     assert after != before
@@ -71,7 +71,7 @@ def test_the_name_always_leads_to_a_whole_signed_bundle(bundle: Path) -> None:
     )
     reads = 0
     while builder.poll() is None or reads == 0:
-        with open_bundle(bundle, public_key=public) as opened:
+        with read_bundle(bundle, public_key=public) as opened:
             opened.verify_files()
         reads += 1
     assert builder.returncode == 0
@@ -80,14 +80,14 @@ def test_the_name_always_leads_to_a_whole_signed_bundle(bundle: Path) -> None:
 
 def test_zips_are_replaced_by_renaming_too(bundle: Path, tmp_path: Path) -> None:
     pack(bundle, tmp_path / "zips")
-    with open_bundle(tmp_path / "zips") as opened:
+    with read_bundle(tmp_path / "zips") as opened:
         rebuilt(bundle)
         pack(bundle, tmp_path / "zips")
         opened.verify_files()
         assert {name: hashlib.sha256(opened.read(name)).hexdigest() for name in opened.names} == {
             name: record.sha256 for name, record in opened.manifest.files.items()
         }
-    with open_bundle(tmp_path / "zips") as again:
+    with read_bundle(tmp_path / "zips") as again:
         assert again.verify_files() == len(again.names)
 
 
@@ -101,7 +101,7 @@ def removed(path: Path) -> None:
 
 @pytest.mark.parametrize("change", [cut, removed])
 def test_a_file_changed_in_place_before_it_is_read_is_refused(bundle: Path, change: Callable[[Path], None]) -> None:
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         change(bundle / WEIGHTS)
         with pytest.raises(BundleError, match=WEIGHTS):
             opened.mapped(WEIGHTS)

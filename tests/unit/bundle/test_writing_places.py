@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.bundle.writer import BundleWriter
 from bespoke.errors import BundleError
 from bespoke.format import whole_folder
@@ -69,7 +69,7 @@ def test_an_old_bundle_is_replaced_also_where_the_file_system_cannot_exchange(
 ) -> None:
     monkeypatch.setattr(whole_folder, "_exchange", lambda one, other: False)
     write_example(folder, {**manifest_document(), "context_length": 32})
-    with open_bundle(folder) as bundle:
+    with read_bundle(folder) as bundle:
         assert bundle.manifest.context_length == 32
     assert names(tmp_path) == ["a.bundle"]
 
@@ -90,7 +90,7 @@ def test_a_bundle_with_a_state_in_it_is_not_replaced(folder: Path, tmp_path: Pat
 
 
 def test_what_comes_into_the_folder_during_a_build_is_not_lost(folder: Path) -> None:
-    with open_bundle(folder) as bundle:
+    with read_bundle(folder) as bundle:
         manifest, content = bundle.manifest, {name: bundle.read(name) for name in bundle.manifest.files}
     with BundleWriter(folder) as writer:
         for name, data in content.items():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from tests.support.models import tiny_model
 from tests.unit.cli.commands import bespoke
 from tests.unit.cli.conftest import Built
@@ -19,9 +19,9 @@ pytestmark = pytest.mark.xdist_group("cli")
 
 def test_build_makes_the_bundle_that_file_and_flags_ask_for_and_flags_win(built: Built) -> None:
     built.answer.ok()
-    from bespoke.bundle.reader import open_bundle
+    from bespoke.bundle.reader import read_bundle
 
-    with open_bundle(built.bundle) as bundle:
+    with read_bundle(built.bundle) as bundle:
         manifest = bundle.manifest
     (method,) = manifest.methods
     assert (method.name, manifest.lora.rank, manifest.sequence_lengths) == ("mesp", 4, (32,))  # 4 and 32 are flags
@@ -46,7 +46,7 @@ def test_build_reports_what_became_of_the_data(built: Built) -> None:
 
 
 def test_build_packs_the_bundle_for_transport(built: Built) -> None:
-    with open_bundle(built.zips) as packed, open_bundle(built.bundle) as folder:
+    with read_bundle(built.zips) as packed, read_bundle(built.bundle) as folder:
         assert packed.manifest == folder.manifest
         assert packed.verify_files() == len(folder.names)
 
@@ -110,9 +110,9 @@ def test_verify_counts_what_it_has_checked(built: Built) -> None:
 
 
 def test_verify_lets_the_machine_prove_itself(built: Built) -> None:
-    from bespoke.bundle.reader import open_bundle
+    from bespoke.bundle.reader import read_bundle
 
-    with open_bundle(built.bundle) as bundle:
+    with read_bundle(built.bundle) as bundle:
         golden = bundle.manifest.golden
     checks = bespoke("verify", built.bundle, "--format", "json").ok().json["golden"]
     assert (checks is not None) == (golden is not None)

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from bespoke import Lora, Personalizer, Training
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.compiler import activations
 from bespoke.compiler.activations import column_counts
 from bespoke.compiler.general import general_texts
@@ -53,7 +53,7 @@ def test_a_built_bundle_has_the_weights_that_the_texts_activations_ask_for(stori
     counts = column_counts(stories, spec(stories), Checkpoint.open(stories), Tokenizer.open(stories))
     model = AutoModelForCausalLM.from_pretrained(stories, dtype=torch.float32)
     changed = 0
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         for block in range(model.config.num_hidden_layers):
             weights = opened.weights(f"block_{block:02d}")
             for part, name in (("self_attn", "q_proj"), ("self_attn", "o_proj"), ("mlp", "down_proj")):

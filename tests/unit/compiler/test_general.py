@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bespoke import Lora, Personalizer, PersonalModel, Training
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.compiler.general import hollow_samples
 from bespoke.config import JUDGED_POSITIONS
 from bespoke.data.rows import TokenRows
@@ -28,7 +28,7 @@ SIZES = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 4, "
 
 
 def general(bundle: Path) -> TokenRows:
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         data = opened.manifest.data
         assert data.train is None
         assert data.valid is not None
@@ -114,5 +114,5 @@ def test_it_judges_and_is_never_trained_on(token_bundle: Path, tmp_path: Path) -
 
 
 def test_none_asks_for_no_set(token_model: Path, tmp_path: Path) -> None:
-    with open_bundle(build(token_model, tmp_path / "bundle", data=None)) as bundle:
+    with read_bundle(build(token_model, tmp_path / "bundle", data=None)) as bundle:
         assert (bundle.manifest.data.train, bundle.manifest.data.valid) == (None, None)

@@ -11,7 +11,7 @@ import pytest
 import tokenizers
 
 from bespoke import Lora, Personalizer, PersonalModel, Training
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.errors import DataError, ModelError
@@ -59,7 +59,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_bundle_has_tokenizer_bin_where_the_model_has_a_tokenizer(model: Path, tmp_path: Path) -> None:
     first, second = (personalizer(model).build(tmp_path / name) for name in "ab")
-    with open_bundle(first) as bundle:
+    with read_bundle(first) as bundle:
         text = bundle.manifest.text
         assert (text.tokenizer_bin, text.turns) == ("text/tokenizer.bin", "text/turns.json")
         assert (text.tokenizer, text.tokenizer_config) == (None, None)
@@ -77,7 +77,7 @@ def test_tokenizer_json_is_kept_where_tokenizer_bin_would_give_back_another(tmp_
     document["model"]["vocab"] |= {"№": 300, "âĦĸ": 301}
     (folder / "tokenizer.json").write_text(json.dumps(document))
     made = personalizer(folder).build(tmp_path / "bundle")
-    with open_bundle(made) as bundle:
+    with read_bundle(made) as bundle:
         text = bundle.manifest.text
         assert (text.tokenizer, text.tokenizer_config) == ("text/tokenizer.json", "text/tokenizer_config.json")
         assert json.loads(bundle.read("text/tokenizer.json")) == document

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.config import Scalar
 from bespoke.errors import ConfigError
 from bespoke.exports.forward_only import DECOMPOSITIONS, ForwardOnly
@@ -42,7 +42,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_noise_that_is_given_is_that_of_the_counter(trailing: Path) -> None:
-    with open_bundle(trailing) as bundle:
+    with read_bundle(trailing) as bundle:
         by_counter, given = ForwardOnly(bundle), ForwardOnly(bundle, noise="input")
     operands = [*operands_of(1), torch.zeros(2), torch.zeros(1), torch.zeros(1)]
     z = torch.from_numpy(np.stack([drawn(given, query) for query in (0, 1)]))
@@ -88,7 +88,7 @@ def test_finishing_between_two_calls_changes_nothing_of_what_comes_after(trailin
     losses: dict[bool, list[float]] = {}
     pieces: dict[bool, tuple[torch.Tensor, ...]] = {}
     for looked in (False, True):
-        with open_bundle(trailing) as bundle, torch.no_grad():
+        with read_bundle(trailing) as bundle, torch.no_grad():
             step, g, rate = ForwardOnly(bundle), torch.zeros(2), torch.tensor([RATE])
             losses[looked] = []
             for number in range(1, STEPS + 1):
@@ -106,7 +106,7 @@ def test_finishing_between_two_calls_changes_nothing_of_what_comes_after(trailin
 
 @pytest.mark.slow
 def test_what_buffers_are_made_of_is_in_no_delegate(small: Path) -> None:
-    with open_bundle(small) as bundle:
+    with read_bundle(small) as bundle:
         edge = lowered(ForwardOnly(bundle).methods(), DECOMPOSITIONS)
     delegates = {}
     for method in ("forward", "finish"):
@@ -144,7 +144,7 @@ MOVING = {
 
 @pytest.mark.slow
 def test_with_given_noise_no_integers_are_multiplied(small: Path) -> None:
-    with open_bundle(small) as bundle:
+    with read_bundle(small) as bundle:
         left = {noise: integer_operators(ForwardOnly(bundle, noise=noise)) for noise in ("input", "counter")}  # type: ignore[arg-type]
     assert left["input"] == {
         "uint8": {"bitwise_and", "bitwise_right_shift", "_to_copy", "index_select"},  # operators on the int4 codes
@@ -203,7 +203,7 @@ def at_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("method", OTHERS)
 def test_a_step_that_makes_its_own_update_is_refused(method: str, at_once: Path) -> None:
-    with open_bundle(at_once) as bundle, pytest.raises(ConfigError) as caught:
+    with read_bundle(at_once) as bundle, pytest.raises(ConfigError) as caught:
         ForwardOnly(bundle, method)
     assert (caught.value.subject, caught.value.got, caught.value.expected) == (
         f"method '{method}'",
@@ -233,7 +233,7 @@ def and_reads(scalar: str) -> Callable[..., None]:
 def test_options_that_are_bound_at_run_time_are_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PRGE, "Options", Weighed)
     monkeypatch.setattr(PRGE, "train_step", and_reads("weight"))
-    with open_bundle(build(tmp_path, 1, dual_forwarding=True)) as bundle:
+    with read_bundle(build(tmp_path, 1, dual_forwarding=True)) as bundle:
         assert bundle.method().scalars == {"epsilon": EPSILON, "option.weight": 3.0}
         step = ForwardOnly(bundle)
         _, numbers = step(*step.example())
@@ -244,7 +244,7 @@ def test_a_step_that_reads_what_no_caller_hands_over_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PRGE, "train_step", and_reads("step"))
-    with open_bundle(build(tmp_path, 1, dual_forwarding=True)) as bundle, pytest.raises(ConfigError) as caught:
+    with read_bundle(build(tmp_path, 1, dual_forwarding=True)) as bundle, pytest.raises(ConfigError) as caught:
         ForwardOnly(bundle)
     assert (caught.value.subject, caught.value.got) == ("method 'prge'", "a step that reads step")
     assert (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bespoke import plugins
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.config import Settings
 from bespoke.errors import BespokeError, PluginError
 from bespoke.golden.document import GradientSource
@@ -160,7 +160,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def done(bundle: Path) -> set[tuple[str | None, str]]:
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         report = verify_bundle(opened)
     assert all(check.worst < 1 for check in report.checks)
     return {(check.method, check.what) for check in report.checks}

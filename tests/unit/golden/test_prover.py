@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.data.tokenizer_from_file import read_tokenizer_file
@@ -28,7 +28,7 @@ ANSWERS = "plans/generation.json"
 
 
 def verify(path: Path) -> VerifyReport:
-    with open_bundle(path) as bundle:
+    with read_bundle(path) as bundle:
         return verify_bundle(bundle)
 
 
@@ -40,7 +40,7 @@ def refused(path: Path) -> BespokeError:
 
 def test_an_unchanged_bundle_holds(bundle: Path) -> None:
     passed: list[str] = []
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         report = verify_bundle(opened, on_check=lambda check: passed.append(check.what))
         files = len(opened.names)
     assert report.golden
@@ -61,7 +61,7 @@ def test_an_unchanged_bundle_holds(bundle: Path) -> None:
 
 @pytest.mark.slow
 def test_files_may_be_left_out(bundle: Path) -> None:
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         report = verify_bundle(opened, files=False)
     assert report.files == 0
     assert report.golden

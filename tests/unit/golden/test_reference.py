@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.compiler.weight_files import initial_adapter
 from bespoke.config import Lora, Training
 from bespoke.data.text import Tokenizer
@@ -133,7 +133,7 @@ def test_of_a_method_that_promises_nothing_the_first_loss_is_what_torch_computes
 
 def of(bundle: Path) -> tuple[Plan, dict[str, Path], dict[str, Any]]:
     """Plan of its first method, weight files by group, graphs by key."""
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         record, manifest = opened.manifest.methods[0].plans[0], opened.manifest
         plan = read_plan(opened.read(record.file), record.file, manifest.graphs)
         files = {weights.group: bundle / weights.file for weights in manifest.weights}
@@ -141,10 +141,10 @@ def of(bundle: Path) -> tuple[Plan, dict[str, Path], dict[str, Any]]:
 
 
 def test_tolerances_are_never_below_the_floor(bundle: Path) -> None:
-    from bespoke.bundle.reader import open_bundle
+    from bespoke.bundle.reader import read_bundle
     from bespoke.golden.document import read_golden
 
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         shapes = {name: array.shape for name, array in opened.mapped(opened.manifest.adapter).items()}
         golden = read_golden(
             opened.mapped("golden/golden.safetensors"), "golden", shapes, opened.manifest.text.vocab_size

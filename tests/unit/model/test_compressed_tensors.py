@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from bespoke import Personalizer, PersonalModel, Training
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.errors import ModelError, UnsupportedModel
 from bespoke.format.tensors import map_tensors
 from bespoke.model.compressed_tensors import open_weights
@@ -92,7 +92,7 @@ def test_a_bundle_is_built_whose_golden_values_hold_and_which_can_be_merged(tmp_
     bundle = Personalizer(tmp_path / "model", "mesp", "torch", context=32, training=training, text=False).build(
         tmp_path / "bundle"
     )
-    with open_bundle(bundle) as made:
+    with read_bundle(bundle) as made:
         assert made.manifest.model.architecture == "llama"
     with PersonalModel.open(bundle, tmp_path / "state") as model:
         merged = model.export_merged(tmp_path / "merged", tmp_path / "model", base=True)

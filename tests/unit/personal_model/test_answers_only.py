@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bespoke import Lora, Personalizer, PersonalModel, Training
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.errors import ConfigError, GenerationError
 from bespoke.golden.prover import verify_bundle
 from tests.support.bundles import drop_later_fields
@@ -78,7 +78,7 @@ def test_training_and_evaluating_without_a_method_say_so(answers_only: Path, tmp
 
 
 def test_it_proves_its_answers(answers_only: Path) -> None:
-    with open_bundle(answers_only) as bundle:
+    with read_bundle(answers_only) as bundle:
         report = verify_bundle(bundle)
     assert [(check.what, check.method) for check in report.checks] == [
         ("files", None),

@@ -17,7 +17,7 @@ import pytest
 
 from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.bundle.manifest import Manifest
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.bundle.writer import BundleWriter
 from bespoke.data.rows import TokenRow, TokenRows
 from bespoke.format.tensors import write_arrays
@@ -102,7 +102,7 @@ def changed(
 ) -> Path:
     """A valid bundle like `source` with another manifest, other arrays in a tensor file, other or more files."""
     replaced = files or {}
-    with open_bundle(source) as bundle, BundleWriter(target) as writer:
+    with read_bundle(source) as bundle, BundleWriter(target) as writer:
         manifest = change(bundle.manifest)
         for name in bundle.manifest.files:
             if name in (arrays or {}):
@@ -140,7 +140,7 @@ def with_general(source: Path, target: Path, train: Sequence[dict[str, Any]], va
 def poisoned(source: Path, target: Path) -> Path:
     """The bundle, but that token POISON makes every loss NaN that it is part of."""
     name = "weights/embedding.safetensors"
-    with open_bundle(source) as bundle:
+    with read_bundle(source) as bundle:
         scales = bundle.mapped(name)["table.scales"].copy()
     scales[POISON] = np.nan
     return changed(source, target, arrays={name: {"table.scales": scales}})

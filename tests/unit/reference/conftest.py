@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bespoke.bundle.reader import Bundle, open_bundle
+from bespoke.bundle.reader import Bundle, read_bundle
 from tests.support.read_once import programs_read_once  # noqa: F401
 from tests.unit.personal_model.tiny import tiny_bundle, tiny_folder
 
@@ -17,7 +17,7 @@ __all__ = ["tiny_bundle", "tiny_folder"]
 
 @pytest.fixture(scope="module")
 def bundle(tiny_bundle: Path) -> Iterator[Bundle]:
-    with open_bundle(tiny_bundle) as opened:
+    with read_bundle(tiny_bundle) as opened:
         yield opened
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bespoke import plugins
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.graph.export import program_bytes
 from bespoke.ops.live_storage import Step, largest_live
 from bespoke.ops.load_program import load_program
@@ -38,7 +38,7 @@ def test_a_program_takes_what_was_estimated_from_its_graph(method: str) -> None:
 
 @pytest.mark.xdist_group("stories_bundle")
 def test_a_plan_for_torch_estimates_what_its_programs_say(stories_bundle: Path) -> None:
-    with open_bundle(stories_bundle) as bundle:
+    with read_bundle(stories_bundle) as bundle:
         graphs = {graph.key: graph for graph in bundle.manifest.graphs}
         for _, _, record in bundle.manifest.plans:
             plan = read_plan(bundle.read(record.file), record.file, list(graphs.values()))

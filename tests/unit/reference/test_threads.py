@@ -21,7 +21,7 @@ import os, sys, torch
 import numpy as np
 if sys.argv[2] != "none":
     torch.set_num_threads(int(sys.argv[2]))
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.reference.evaluate import evaluate
 from bespoke.reference.generate import generate
 from bespoke.reference.machine import Machine
@@ -35,7 +35,7 @@ def watched(self, *given, **named):
     return step(self, *given, **named)
 Machine.train_step = watched
 rows = [Row(np.arange(3, 20, dtype=np.int32), np.ones(17, np.uint8))]
-with open_bundle(sys.argv[1]) as bundle:
+with read_bundle(sys.argv[1]) as bundle:
     train(bundle, user_rows=rows, seed=1, steps=1)
     evaluate(bundle, rows)
     between = [torch.get_num_threads() for _ in generate(bundle, [5, 6], max_tokens=3)]

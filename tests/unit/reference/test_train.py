@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bespoke.bundle.reader import Bundle, open_bundle
+from bespoke.bundle.reader import Bundle, read_bundle
 from bespoke.errors import BundleError, ConfigError, DataError, PlanError
 from bespoke.reference.train import RunState, bundle_rows, replay, train
 from bespoke.rules.batches import CursorState
@@ -68,7 +68,7 @@ def test_a_journal_makes_the_adapter_again(bundle: Bundle) -> None:
 
 @pytest.fixture(scope="module")
 def poison(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bundle]:
-    with open_bundle(poisoned(tiny_bundle, tmp_path_factory.mktemp("poison") / "bundle")) as opened:
+    with read_bundle(poisoned(tiny_bundle, tmp_path_factory.mktemp("poison") / "bundle")) as opened:
         yield opened
 
 
@@ -109,7 +109,7 @@ def test_general_rows_take_their_share_of_the_batches(tiny_bundle: Path, tmp_pat
     general = with_general(
         tiny_bundle, tmp_path / "b", [example(i) for i in range(20)], [example(i) for i in range(20, 23)]
     )
-    with open_bundle(general) as opened:
+    with read_bundle(general) as opened:
         own = bundle_rows(opened, "train")
         assert [list(one.tokens) for one in own] == [example(i)["tokens"] for i in range(20)]
         assert len(bundle_rows(opened, "valid")) == 3
@@ -121,7 +121,7 @@ def test_general_rows_take_their_share_of_the_batches(tiny_bundle: Path, tmp_pat
             ).state.cursor
             positions.append((cursor.user_position > 0, cursor.general_position > 0))
         assert positions == [(True, False), (True, True), (False, True)]
-    with open_bundle(tiny_bundle) as opened:
+    with read_bundle(tiny_bundle) as opened:
         assert bundle_rows(opened, "train") == []
 
 
@@ -142,7 +142,7 @@ def test_what_cannot_be_trained_is_refused(bundle: Bundle, tiny_bundle: Path, tm
     piece, array = next(iter(bundle.initial_adapter().items()))
     shorter = np.ascontiguousarray(array[:, : array.shape[1] // 2])
     with (
-        open_bundle(changed(tiny_bundle, tmp_path / "b", arrays={bundle.manifest.adapter: {piece: shorter}})) as other,
+        read_bundle(changed(tiny_bundle, tmp_path / "b", arrays={bundle.manifest.adapter: {piece: shorter}})) as other,
         pytest.raises(BundleError, match=piece),
     ):
         train(other, user_rows=number_rows(), seed=1)

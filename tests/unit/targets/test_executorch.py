@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from bespoke import plugins
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.core import find
 from bespoke.errors import MissingDependency
 from bespoke.ops import operator_workspace_bytes
@@ -118,7 +118,7 @@ def test_a_new_process_writes_the_same_bytes(largest: int | None, tmp_path: Path
 
 def test_the_manifest_says_which_delegates_an_artifact_calls(tiny_core_bundle: Path) -> None:
     """By ExecuTorch's own reader; `bespoke inspect` counts them."""
-    with open_bundle(tiny_core_bundle) as bundle:
+    with read_bundle(tiny_core_bundle) as bundle:
         (target,) = bundle.manifest.targets
         said = {artifact.file: set(artifact.delegates) for artifact in target.artifacts}
         assert said == {file: {delegate.id for delegate in read(bundle.read(file)).delegates} for file in said}

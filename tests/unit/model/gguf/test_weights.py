@@ -14,7 +14,7 @@ from gguf.quants import dequantize
 from transformers import AutoModelForCausalLM
 
 from bespoke import Personalizer, PersonalModel, Training, export_base
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.compiler.gguf.folder import write_model_folder
 from bespoke.errors import ConfigError, ModelError, UnsupportedModel
 from bespoke.format.gguf_header import read_gguf_header
@@ -174,7 +174,7 @@ def test_an_exported_base_comes_back_as_the_same_base(family: str, tmp_path: Pat
     base = export_base(tmp_path / "first", tmp_path / "base")
     second = Personalizer(base, "mesp", "torch", context=32, training=TRAINING, data=None, text=False)
     second.build(tmp_path / "second")
-    with open_bundle(tmp_path / "first") as one, open_bundle(tmp_path / "second") as other:
+    with read_bundle(tmp_path / "first") as one, read_bundle(tmp_path / "second") as other:
         for group in ("embedding", *one.manifest.model.config.block_groups, "head"):
             for name, values in one.weights(group).items():
                 np.testing.assert_array_equal(other.weights(group)[name], values, err_msg=f"{group} {name}")
@@ -201,7 +201,7 @@ def test_a_bundle_is_built_and_estimated(tmp_path: Path) -> None:
     personalizer = Personalizer(path, "mesp", "torch", context=32, training=TRAINING, text=False)
     estimate = personalizer.estimate()
     bundle = personalizer.build(tmp_path / "bundle")
-    with open_bundle(bundle) as made:
+    with read_bundle(bundle) as made:
         assert made.manifest.model.name == "model.gguf"
         assert made.manifest.model.licence == "apache-2.0"
     size = sum(file.stat().st_size for file in bundle.rglob("*") if file.is_file())

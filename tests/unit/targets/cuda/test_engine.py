@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from bespoke import Lora, Personalizer, PersonalModel, Training
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.core import engine_table, finding
 from bespoke.errors import BudgetExceeded, ConfigError, MissingDependency
 from bespoke.reference import train as reference
@@ -75,7 +75,7 @@ def filled(bundle: Path, state: Path) -> Path:
 def trained_by_the_reference(bundle: Path, state: Path, method: str, steps: int) -> Trained:
     """A run in `state` with the kernels, whose losses are those of the same run by the reference, which is returned."""
     filled(bundle, state)
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         expected = reference.train(opened, user_rows=rows_of_split(state, "train"), method=method, seed=1, steps=steps)
     used = engine()
     found = torch_lab.train(bundle, state, used, method, steps)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from bespoke import Lora, Personalizer, PersonalModel, Training
-from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.reader import read_bundle
 from bespoke.core import finding
 from bespoke.golden.prover import verify_bundle
 from bespoke.reference.evaluate import evaluate
@@ -58,7 +58,7 @@ def test_tf32_changes_what_torch_computes_here() -> None:
 
 def computed(bundle: Path) -> list[object]:
     """By torch's own operators on the GPU; golden vectors hold."""
-    with open_bundle(bundle) as opened:
+    with read_bundle(bundle) as opened:
         assert Machine(opened, opened.method("mesp")).device.type == "cuda"
         assert verify_bundle(opened, files=False).golden
         rows, found = number_rows(), []
