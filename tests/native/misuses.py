@@ -64,6 +64,6 @@ MISUSES = [
         errors.DiskFull, _disk_that_fills_up, "slot", os.strerror(errno.EFBIG), "room on the disk", "Free some space", 9
     ),
     Misuse(
-        errors.AdapterError, _adapter_of_a_higher_rank, "adapter_config.json", "r 4", "at most 2", "Lora(rank=4)", 12
+        errors.AdapterError, _adapter_of_a_higher_rank, "adapter_config.json", "r 4", "at most 2", "lora.rank=4", 12
     ),
 ]

@@ -58,7 +58,7 @@ def compare(
     bundle: Path, place: Path, update: str, methods: tuple[str, ...], *, seeds: int = 1, steps: int = FEW
 ) -> None:
     with PersonalModel.open(bundle, place / "verified", engine="executorch") as model:
-        assert model._child.verify()["golden"]
+        assert model._engine.verify()["golden"]
     for method in methods:
         worst_loss = worst_adapter = 0.0
         for seed in range(seeds):

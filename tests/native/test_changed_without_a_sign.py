@@ -47,7 +47,7 @@ def test_a_change_without_a_sign_is_found(tiny_core_bundle: Path, tmp_path: Path
     for path in paths:
         path.chmod(mode)
     with PersonalModel.open(bundle, tmp_path / "state") as model:
-        pin = model._place.pin_sha256
+        pin = model._bundle.manifest_sha256
         add_numbers(model)
     mappings = [mapped(path) for path in paths]
     opened = [one.__enter__() for one in mappings]

@@ -124,7 +124,7 @@ def test_what_peft_itself_saved_is_read_where_its_base_is_trusted(
     settings = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", init_lora_weights=False)
     adapted = get_peft_model(AutoModelForCausalLM.from_pretrained(folder), settings)
     adapted.save_pretrained(tmp_path)
-    with pytest.raises(AdapterError, match="trust_base=True"):
+    with pytest.raises(AdapterError, match="trust_base=1"):
         code.read(tmp_path, config, Lora(rank=4, alpha=8.0), BASE)
     pieces = code.read(tmp_path, config, Lora(rank=4, alpha=8.0), BASE, trust_base=True)
     layer = adapted.get_base_model().model.layers[2]

@@ -304,7 +304,7 @@ def test_a_core_that_the_system_ends_is_a_budget_error_and_loses_nothing(
 ) -> None:
     """The core is given no limit, so that it meets that of the system."""
     model = opened()
-    request = {**model._child._request, "verb": "train", "memory_mb": -1.0}
+    request = {**model._engine._request, "verb": "train", "memory_mb": -1.0}
     monkeypatch.setattr(limit, "MARGIN_BYTES", 0)
     with pytest.raises(BespokeError) as raised:
         child.run(request, 1_500_000)
@@ -331,7 +331,7 @@ def test_a_bundle_that_was_changed_since_it_was_opened_is_refused(
     opened: Open, tiny_core_bundle: Path, tmp_path: Path
 ) -> None:
     model = opened()
-    model._child._request["pin_sha256"] = "0" * 64
+    model._engine._request["pin_sha256"] = "0" * 64
     with pytest.raises(BespokeError, match="pinned"):
         model.train()
 

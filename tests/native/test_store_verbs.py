@@ -46,7 +46,7 @@ class Verbs:
 
     def add(self, example: Any, id: str = "", **fields: Any) -> AddedExample:
         text = example if isinstance(example, str | bytes) else json.dumps(example, ensure_ascii=False)
-        return AddedExample(**self.ask("add_example", library.made(library.Example, json=text, id=id, **fields)))
+        return AddedExample(**self.ask("add_example", library.struct(library.CExample, json=text, id=id, **fields)))
 
     def export(self, folder: Path, base: bool) -> Path:
         self.core.call("bespoke_export_adapter", self.model, library.text(str(folder)), library.text("peft"), base)
@@ -68,7 +68,7 @@ class Verbs:
 
 
 def place(bundle: Path) -> Any:
-    return library.made(library.Bundle, path=str(bundle))
+    return library.struct(library.CBundle, path=str(bundle))
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,8 @@ Error::Error(Kind kind, Wording subject, Wording got, Wording expected, Wording 
       got(printable(std::move(got))),
       expected(printable(std::move(expected))),
       next_step(printable(std::move(next_step))) {
-  message = this->subject + ": got " + this->got + "; expected " + this->expected + ". " + this->next_step + ".";
+  const std::string &about = this->subject, &was = this->got, &wanted = this->expected, &then = this->next_step;
+  message = about + ": got " + was + "; expected " + wanted + ". " + then + ".";  // as texts: a verb that begins a part stays capitalized
 }
 
 std::string references_of(const Error& error) {
