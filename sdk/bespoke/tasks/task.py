@@ -140,7 +140,7 @@ def read_task(
         read.unknown_keys.update(row.keys() - used - (set(names) - mapping.keys()))
         right, options = _READERS[kind](given, where)
         if known is not None and right[0] not in known:
-            next_step = "Correct it, or name it too: labels=[...]"
+            next_step = "Correct it, or name it too: " + setting("labels", Like("[...]", "for each"))
             raise _refused(f"{where}: label", shown(right[0]), f"one of {_listed(known)}", next_step)
         rows.append(TaskRow(number, _asked(kind, given, where), right, options))
 

@@ -87,7 +87,8 @@ def _utf8_lines(path: Path, file: BinaryIO) -> Iterator[str]:
                 where,
                 f"bytes that are not UTF-8 ({error.reason} at byte {error.start} of the line)",
                 "UTF-8 text",
-                "Convert the file, for instance with iconv -t UTF-8, or name its encoding: encoding='cp1252'",
+                "Convert the file, for instance with iconv -t UTF-8, or name its encoding: "
+                + setting("encoding", "cp1252"),
             )
         parts = _LINE.findall(text) if "\r" in text else (text,)
         number += len(parts)
