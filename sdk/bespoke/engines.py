@@ -78,6 +78,8 @@ def _import_torch(bundle: Bundle) -> Torch:
     from bespoke.reference.torch_settings import computing
 
     on_the_gpu = _gpu_engine(bundle.manifest)
+    if on_the_gpu is None:
+        _require_gpu(bundle.manifest)  # the GPU may be gone since the bundle was opened
     engine = TorchEngine() if on_the_gpu is None else cast("TorchEngine", on_the_gpu())
     return Torch(engine, partial(computing, threads_of(bundle)))
 

@@ -53,6 +53,7 @@ class InProcess:
         self._share = 1.0
         self._import_torch = import_torch
         self._alone = threading.Lock()
+        self._opening = threading.Lock()
         self._torch: Torch | None = None
         self._core: Handle | None = None
 
@@ -61,14 +62,14 @@ class InProcess:
             self._core.close()
 
     def set_limit(self, memory_bytes: int | None) -> None:
+        self._memory_bytes = memory_bytes
         if self._core is not None:
             self._core.set_limit(limit_megabytes(memory_bytes))
-        self._memory_bytes = memory_bytes
 
     def set_pace(self, share: float) -> None:
+        self._share = share
         if self._core is not None:
             self._core.set_pace(share)
-        self._share = share
 
     def train(
         self,
@@ -117,19 +118,26 @@ class InProcess:
             self._alone.release()
 
     def _opened(self, what: str) -> tuple[Handle, Torch]:
-        """Returns the handle and torch. The first call imports torch and opens the handle."""
-        if self._core is None or self._torch is None:
-            with MissingDependency.unless_there(f"{what} with the engine 'torch'", "torch", "torch"):
-                self._torch = self._import_torch()
-            self._core = Handle(
-                library.load(),
-                self._place,
-                engine=c.cast(c.pointer(self._torch.engine.table), c.c_void_p),
-                memory_mb=limit_megabytes(self._memory_bytes),
-                limit_is_added=SINCE_THE_CALL,
-            )
-            self._core.set_pace(self._share)
-        return self._core, self._torch
+        """Returns the handle and torch. The first call imports torch and opens the handle, and a second one waits for it."""
+        with self._opening:
+            if self._core is None or self._torch is None:
+                with MissingDependency.unless_there(f"{what} with the engine 'torch'", "torch", "torch"):
+                    torch = self._import_torch()
+                limit = self._memory_bytes
+                core = Handle(
+                    library.load(),
+                    self._place,
+                    engine=c.cast(c.pointer(torch.engine.table), c.c_void_p),
+                    memory_mb=limit_megabytes(limit),
+                    limit_is_added=SINCE_THE_CALL,
+                )
+                self._torch, self._core = torch, core  # the handle calls the engine, which must live as long
+
+                # Both may have changed meanwhile.
+                core.set_pace(self._share)
+                if self._memory_bytes != limit:
+                    core.set_limit(limit_megabytes(self._memory_bytes))
+            return self._core, self._torch
 
 
 class InProcessConversation:

@@ -3,23 +3,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
+import bespoke.engines
 from bespoke import PersonalModel
-from bespoke.errors import StateLocked
+from bespoke.bundle.reader import Bundle
+from bespoke.core.in_process import Torch
+from bespoke.errors import Busy, StateLocked
 from tests.support import reading
 from tests.unit.personal_model.after_training import after, answers
 from tests.unit.personal_model.conftest import Open
 from tests.unit.personal_model.tiny import STEPS, numbers, state_bits
 
 REPOSITORY = Path(__file__).resolve().parents[3]
+
+CALLERS = 3
 
 ADDER = """
 import json, sys
@@ -157,3 +164,30 @@ def test_the_error_of_a_second_trainer_names_who_holds_the_state(
     assert len(refusals) == 4
     assert all("training" in error.got for error in refusals)
     assert (report.steps, report.stopped_because) == (STEPS, "finished")
+
+
+def test_first_calls_of_several_threads_open_one_engine(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The core calls back into the engine, which must live as long as the handle that has it."""
+    import_torch, engines = bespoke.engines._import_torch, []
+    together = threading.Barrier(CALLERS)
+
+    def slowly(bundle: Bundle) -> Torch:
+        time.sleep(0.2)
+        engines.append(import_torch(bundle))
+        return engines[-1]
+
+    def evaluate() -> None:
+        together.wait()
+        with contextlib.suppress(Busy):
+            losses.append(model.evaluate(split="train").loss)
+
+    monkeypatch.setattr(bespoke.engines, "_import_torch", slowly)
+    losses: list[float] = []
+    model = opened("alice", 6, engine="torch")
+    callers = [threading.Thread(target=evaluate) for _ in range(CALLERS)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert len(engines) == 1
+    assert losses
