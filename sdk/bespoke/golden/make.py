@@ -52,6 +52,8 @@ from bespoke.model.spec import ModelSpec
 from bespoke.plan.instructions import DType
 from bespoke.plan.values import arrays_of
 
+__all__ = ["MANY_WEIGHTS", "longest_golden", "make_golden", "one_thread"]
+
 SEED = 0
 STEPS = 3
 FLOOR = 1e-5  # relative
@@ -331,6 +333,3 @@ class _Visits:
     def __call__(self) -> None:
         self._done += 1
         self._progress(self._done, self._total)
-
-
-__all__ = ["MANY_WEIGHTS", "longest_golden", "make_golden", "one_thread"]

@@ -92,8 +92,13 @@ def promised_numbers(options: Settings) -> tuple[int, str]:
 
 
 def update_rule(m: GoldenMethod) -> FirstOrderOptions | None:
-    """Returns the update rule that a method of exact gradients states, without its further options. None: a rule of its own."""
+    """Returns the update rule that a method of exact gradients states, without its further options. None: a rule of its own.
+
+    Golden vectors clip and move the pieces that every plan stores, so plans that store different pieces have a rule of their own.
+    """
     if m.promises != "exact_gradients" or not isinstance(m.options, FirstOrderOptions):
+        return None
+    if len({frozenset(stored_pieces(plan)) for plan in m.plans}) > 1:
         return None
     return FirstOrderOptions(**{name: getattr(m.options, name) for name in FirstOrderOptions.model_fields})
 
