@@ -80,14 +80,14 @@ Wording setting_as(const std::string& name, const std::string& shown, const std:
 
 Wording printable(Wording words) {
   if (words.size() <= kMaxPartBytes && is_printable(words)) return words;
-  if (words.pieces.empty()) return printable(static_cast<std::string>(std::move(words)));
+  if (words.pieces.empty() || words.size() > kMaxPartBytes) return printable(static_cast<std::string>(std::move(words)));
   for (const Wording::Piece& piece : words.pieces)  // a reference to what cannot be shown is no reference
     if (!piece.json.empty() && !is_printable(piece.text)) return printable(static_cast<std::string>(std::move(words)));
   std::vector<Wording::Piece> pieces = words.pieces;
   for (Wording::Piece& piece : pieces)
-    if (piece.json.empty()) piece.text = printable(std::move(piece.text));
+    if (piece.json.empty()) piece.text = printable(std::move(piece.text), SIZE_MAX);
   Wording whole(std::move(pieces));
-  return whole.size() <= kMaxPartBytes ? whole : Wording(printable(static_cast<std::string>(std::move(whole))));
+  return whole.size() <= kMaxPartBytes ? whole : Wording(printable(static_cast<std::string>(std::move(words))));
 }
 
 std::string json_of(const Wording& words) {

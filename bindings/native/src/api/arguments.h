@@ -22,7 +22,7 @@ inline std::string text_of(bespoke_text given, const char* what) {
   need(given.data, what, "a text");
   std::string text(given.data, given.size);
   if (first_bad_utf8(text) != std::string::npos || text.find('\0') != std::string::npos)
-    throw Error(Kind::Config, what, in_quotes(text), "UTF-8 without NUL", "Mend the text");
+    throw Error(Kind::Config, what, in_quotes(text), "UTF-8 without NUL", "Correct the text");
   return text;
 }
 

@@ -22,7 +22,7 @@ struct Lacking {
 constexpr Lacking kLacking[] = {
     {BESPOKE_ENGINE_DISK_FULL, Kind::DiskFull, "room on the disk", "Free some space and call again: nothing is damaged"},
     {BESPOKE_ENGINE_MISSING_DEPENDENCY, Kind::MissingDependency, "the libraries", "Bring them along, where the process finds them"},
-    {BESPOKE_ENGINE_UNAVAILABLE, Kind::Unavailable, "a device", "Mend what was got and call again: nothing is damaged"}};
+    {BESPOKE_ENGINE_UNAVAILABLE, Kind::Unavailable, "a device", "Fix that and call again: nothing is damaged"}};
 
 // Whether an engine that failed without saying why (XNNPACK does) could have had what it asks for: twice what it keeps, while that
 // grows, and structures about as large as the artifact.

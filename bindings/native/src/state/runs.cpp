@@ -25,7 +25,7 @@ std::string stored_json(std::string text, const std::string& subject) {
 }
 
 void check_json(const std::string& text, const std::string& subject) {
-  if (!is_json_object(text)) throw Error(Kind::State, subject, "text that is no JSON object", "a JSON object", "Mend the " + subject);
+  if (!is_json_object(text)) throw Error(Kind::State, subject, "text that is no JSON object", "a JSON object", "Correct the " + subject);
   if (text.size() > Database::kMostValueBytes)
     throw Error(Kind::State, subject, std::to_string(text.size()) + " bytes", "at most " + std::to_string(Database::kMostValueBytes),
                 "Store less in the " + subject);
@@ -33,7 +33,7 @@ void check_json(const std::string& text, const std::string& subject) {
 
 void check_number(const std::string& name, int64_t value) {
   if (value < 0)
-    throw Error(Kind::State, name + " of a run", std::to_string(value), "an integer from 0 to 2^63 - 1", "Mend the " + name);
+    throw Error(Kind::State, name + " of a run", std::to_string(value), "an integer from 0 to 2^63 - 1", "Correct the " + name);
 }
 
 void check_order(int64_t run, int64_t step, int64_t least) {

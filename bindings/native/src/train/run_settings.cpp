@@ -34,8 +34,9 @@ std::string shown(const std::vector<int64_t>& lengths) {  // as JSON has it
 // Batch size, lengths and accumulation or not are in the plans.
 void refuse_what_is_compiled(const Training& built, const Training& asked, const std::string& subject = "train",
                              Kind kind = Kind::Config, const char* next_step = "Build a bundle with the other value") {
+  const auto named = [&](const char* name) { return subject == "train" ? setting(subject + "." + name) : Wording(subject + "." + name); };
   const auto hold = [&](const char* name, const std::string& was, const std::string& now) {
-    if (was != now) throw Error(kind, setting(subject + "." + name), now, was + ", which the bundle was built for", next_step);
+    if (was != now) throw Error(kind, named(name), now, was + ", which the bundle was built for", next_step);
   };
   const auto norm = [](const Training& training) { return training.clip_norm ? repr_of(*training.clip_norm) : "null"; };
   hold("batch_size", std::to_string(built.batch_size), std::to_string(asked.batch_size));
@@ -43,7 +44,7 @@ void refuse_what_is_compiled(const Training& built, const Training& asked, const
   hold("clip_norm", norm(built), norm(asked));
   hold("packing", built.packing ? "true" : "false", asked.packing ? "true" : "false");
   if (built.accumulates() != asked.accumulates())
-    throw Error(kind, setting(subject + ".accumulation"), std::to_string(asked.accumulation),
+    throw Error(kind, named("accumulation"), std::to_string(asked.accumulation),
                 std::to_string(built.accumulation) + ", or another number above 1 if that is", next_step);
 }
 

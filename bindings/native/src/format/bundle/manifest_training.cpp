@@ -35,7 +35,7 @@ void add_what_was_meant(Json& document) {
 #undef BESPOKE_FIELD
 }
 
-JsonRules rules_of(const std::string& subject, Kind kind) { return {subject, kind, "Mend it and run again", 1u << 16, 4, 1000}; }
+JsonRules rules_of(const std::string& subject, Kind kind) { return {subject, kind, "Correct it and run again", 1u << 16, 4, 1000}; }
 
 // Every problem is named in one error.
 Training checked(const Json& document, const std::string& subject, Kind kind) {
@@ -52,8 +52,9 @@ Training checked(const Json& document, const std::string& subject, Kind kind) {
     const Error error(kind, setting(fault.path), fault.got, unknown ? "one of the fields " + fields : fault.expected,
                       unknown ? Wording("Remove it or correct its name") : "Change " + setting(fault.path));
     if (faults.size() == 1) throw error;
-    paths = std::move(paths) + (paths.empty() ? "" : ", ") + setting(fault.path);
-    problems = std::move(problems) + (problems.empty() ? "" : " ") + error.message;
+    paths = paths + (paths.empty() ? "" : ", ") + setting(fault.path);
+    problems = problems + (problems.empty() ? "" : " ") + error.subject + ": got " + error.got + "; expected " + error.expected + ". " +
+               error.next_step + ".";
   }
   throw Error(kind, std::to_string(faults.size()) + " settings (" + paths + ")", problems, "settings without these problems",
               "Fix them and run again");
