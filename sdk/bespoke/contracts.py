@@ -160,7 +160,7 @@ class Target:
     costs: Costs
     """Memory and speed of the runtime apart from the graphs, measured. Estimates and the choice of plans rest on it.
 
-    Default: none, required. `TORCH_COSTS` are the costs of the torch runtime.
+    Default: none, required. `TORCH_COSTS` are the costs of the engine `torch`.
     """
 
     Options: type[Settings] = Settings

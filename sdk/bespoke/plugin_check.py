@@ -119,5 +119,5 @@ def _costs_problem(plugin: Any) -> Problem | None:
     return Problem(
         f"costs = {shown(costs)}",
         "bespoke.contracts.Costs of bytes from 0 up and speeds above 0",
-        "Measure what the runtime takes when it runs nothing; TORCH_COSTS are those of the torch runtime",
+        "Measure what the runtime takes when it runs nothing; TORCH_COSTS are those of the engine torch",
     )

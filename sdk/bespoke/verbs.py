@@ -30,7 +30,7 @@ class Verb(NamedTuple):
     @property
     def short_python(self) -> str:
         """The name without its class, such as "abandon_run"."""
-        return self.full_python.rpartition(".")[2]
+        return self.full_python.partition("(")[0].rpartition(".")[2]
 
     @property
     def key(self) -> str:

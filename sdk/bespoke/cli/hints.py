@@ -22,7 +22,7 @@ _TABLES = ("", "train", "training", "lora", "budget")  # tables whose settings a
 def option_names(command: click.Command) -> dict[str, str]:
     """Returns the options of a command, {"memory_mb": "--memory-mb"}. `format` is the shape of rows, not of the output."""
     return {
-        "format" if parameter.type is ROW_FORMAT else parameter.name: parameter.opts[0]
+        "format" if parameter.type is ROW_FORMAT or parameter.name == "kind" else parameter.name: parameter.opts[0]
         for parameter in command.params
         if isinstance(parameter, click.Option) and parameter.name is not None and parameter.expose_value
     }
@@ -62,6 +62,8 @@ class CommandLine:
         """Returns the option of a setting, or Python's words if it has none. Some options begin with the name of their table."""
         name, index = _split_index(setting.name)
         table, _, field = name.rpartition(".")
+        if field in _TABLES:  # a whole table, which no option sets
+            return Python().setting(setting)
         option = self._options.get(f"{table}_{field}") or self._options.get(field) if table in _TABLES else None
         if option is None:
             return Python().setting(setting)
@@ -79,6 +81,8 @@ def _split_index(name: str) -> tuple[str, str]:
 
 
 def _given(option: str, value: Any) -> str:
+    if value is None:
+        return f"no {option}"
     if isinstance(value, bool):
         return option if value else f"--no-{option.removeprefix('--')}"
     if isinstance(value, Like):

@@ -298,7 +298,7 @@ def _checked(arguments: dict[str, Any]) -> Personalizer:
                 setting("model"),
                 got="none",
                 expected="a folder or a hub id",
-                next_step="Give " + setting("model") + ", or model in the TOML file",
+                next_step="Give --model, or model in the TOML file",
             )
         )
     for name, kind in (("lora", Lora), ("training", Training), ("budget", Budget)):

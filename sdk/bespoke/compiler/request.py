@@ -81,7 +81,7 @@ class BuildRequest(BuildArguments):
 
     @property
     def compiled_for(self) -> tuple[str, ...]:
-        """Targets that get artifacts. Without any, only the torch runtime runs the bundle."""
+        """Targets that get artifacts. Without any, only the engine `torch` runs the bundle."""
         return tuple(target.name for target in self.targets if target.plugin.compiles)
 
     @property

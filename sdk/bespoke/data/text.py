@@ -264,7 +264,7 @@ class Tokenizer:
                 "a text",
                 got="half of a surrogate pair" if isinstance(text, str) else type(text).__name__,
                 expected="Unicode text",
-                next_step="Mend the escapes of the form \\ud83d; a character above U+FFFF needs both halves",
+                next_step="Correct the escapes of the form \\ud83d; a character above U+FFFF needs both halves",
             ) from None
 
         with self._lock, _as_model_error(self._subject):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans a method for a tiny model and runs it in the torch runtime's interpreter, without a bundle.
+"""Plans a method for a tiny model and runs it in the interpreter of bespoke.reference, without a bundle.
 
 Everything between the plugin and the interpreter runs as in a build: tracing, builder, passes, verification, arena.
 """
@@ -155,7 +155,7 @@ class Rig(Running):
         return tiny_batch(self.case.model, self.case.rows, self.case.length, seed=seed, arrays=arrays_of(self.plan))
 
     def step(self, batches: Sequence[TokenBatch], *, step: int, learning_rate: float) -> Outcome:
-        """One training step over its micro-batches, as runtime.machine takes it; the new state is current afterwards."""
+        """One training step over its micro-batches, as `bespoke.reference.machine` takes it. The new state is then current."""
         tokens = sum(batch.trained for batch in batches)
         scalars = {**self.scalars, "learning_rate": learning_rate, "step": float(step), "batch_tokens": tokens}
         if not self.case.training.accumulates:

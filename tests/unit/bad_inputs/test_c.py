@@ -68,12 +68,12 @@ ROWS = [
     (
         "opened(b'\\xff', state)",
         "ConfigError",
-        "bespoke_bundle.path: got '\\xff'; expected UTF-8 without NUL. Mend the text.",
+        "bespoke_bundle.path: got '\\xff'; expected UTF-8 without NUL. Correct the text.",
     ),
     (
         "opened(b'a\\0b', state)",
         "ConfigError",
-        "bespoke_bundle.path: got 'a\\x00b'; expected UTF-8 without NUL. Mend the text.",
+        "bespoke_bundle.path: got 'a\\x00b'; expected UTF-8 without NUL. Correct the text.",
     ),
     (
         "opened(b'file://' + bundle, state)",
@@ -220,7 +220,7 @@ ROWS = [
     (
         'add(b\'{"text": "\\xff"}\')',
         "ConfigError",
-        'bespoke_example.json: got \'{"text": ...; expected UTF-8 without NUL. Mend the text.',
+        'bespoke_example.json: got \'{"text": ...; expected UTF-8 without NUL. Correct the text.',
     ),
     ('add(b\'{"text": "\\\\ud800"}\')', "DataError", "example: got half of a surrogate pair; ..."),
     (

@@ -136,6 +136,8 @@ def test_no_reference_is_lost_in_an_f_string() -> None:
             "Override them in --option mezo.FIELD=VALUE",
         ),
         ("Correct " + setting("fields", key="prompt"), "Correct fields['prompt']", "Correct --field prompt"),
+        ("Set " + setting("clip_norm", None), "Set clip_norm=None", "Set no --clip-norm"),
+        ("Change " + setting("train"), "Change train", "Change train"),  # all settings, and not the option --train of LoRA
         (
             "Name the model's state, its method and its data",
             "Name the model's state, its method and its data",
