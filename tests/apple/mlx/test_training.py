@@ -244,7 +244,7 @@ def test_the_command_line_takes_an_engine(tmp_path_factory: pytest.TempPathFacto
 
 def test_an_engine_that_was_not_built_is_named(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
     bundle = bundle_of(tmp_path_factory, "llama", "decode")
-    with pytest.raises(ConfigError, match=r"engine 'coreml'.*a bundle for mlx, executorch.*targets='coreml'"):
+    with pytest.raises(ConfigError, match=r"engine='coreml'.*a bundle for mlx, executorch.*targets='coreml'"):
         PersonalModel.open(bundle, tmp_path / "state", engine="coreml")
     with PersonalModel.open(bundle, tmp_path / "state", engine="mlx") as model:
         model._engine._request["engine"] = "no_such_engine"  # as of a core that was built without it
