@@ -137,7 +137,11 @@ def test_no_reference_is_lost_in_an_f_string() -> None:
         ),
         ("Correct " + setting("fields", key="prompt"), "Correct fields['prompt']", "Correct --field prompt"),
         ("Set " + setting("clip_norm", None), "Set clip_norm=None", "Set no --clip-norm"),
-        ("Change " + setting("train"), "Change train", "Change train"),  # all settings, and not the option --train of LoRA
+        (
+            "Change " + setting("train"),
+            "Change train",
+            "Change train",
+        ),  # all settings, and not the option --train of LoRA
         (
             "Name the model's state, its method and its data",
             "Name the model's state, its method and its data",
