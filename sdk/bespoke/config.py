@@ -155,6 +155,11 @@ class Training(Settings):
         """Whether gradients are summed before they are applied, for several micro-batches or for a norm over all gradients."""
         return self.accumulation > 1 or self.clip_norm is not None
 
+    @property
+    def step_section(self) -> Literal["train_step", "micro_step"]:
+        """The section of a plan that reads a batch: the whole step, or one micro-step of it."""
+        return "micro_step" if self.accumulates else "train_step"
+
 
 def _budgets(value: Any) -> float | tuple[float, ...] | None:
     if value is None:

@@ -59,7 +59,7 @@ def training_request(
     """The training step of a method, and `evaluate_step`."""
 
     def write(b: PlanBuilder, model: ModelSpec) -> None:
-        b.begin_section("micro_step" if method.training.accumulates else "train_step")
+        b.begin_section(method.training.step_section)
         method.plugin.train_step(b, model, method.options)
         if method.training.accumulates:
             _check_accumulates(method, b)

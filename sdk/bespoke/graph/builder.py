@@ -296,7 +296,7 @@ class PlanBuilder:
     def _add(self, instruction: Instruction) -> None:
         """Appends to the section that was begun last, by default the training step."""
         if self._code is None:
-            self._code = self.draft.sections.setdefault("micro_step" if self.training.accumulates else "train_step", [])
+            self._code = self.draft.sections.setdefault(self.training.step_section, [])
         self._code.append(instruction)
 
     def _find(self, name: str, shape: tuple[int, ...], dtype: DType, role: Role, lifetime: Lifetime) -> PlanValue:

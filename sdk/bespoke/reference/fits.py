@@ -139,7 +139,7 @@ class _MethodChecker(_Checker):
         if lengths != planned:
             self.refuse("training.sequence_lengths", str(lengths), f"{planned}, which it has plans for")
 
-        needed: Sections = ("micro_step",) if training.accumulates else ("train_step",)
+        needed: Sections = (training.step_section,)
         clips = " and clip_norm" if training.clip_norm is not None else ""
         # Before format 1.2, every plan of a method could answer.
         known = TRAINING if self.manifest.generation is not None else TRAINING + ANSWERING
