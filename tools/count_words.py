@@ -122,7 +122,7 @@ def comments_with_of(file: str, text: str) -> Iterator[Place]:
 
 
 def unformatted_lines(file: str, text: str) -> Iterator[Place]:
-    """Lines that the formatter is told to skip."""
+    """Lines that the formatter skips."""
     return (place for place in comments(file, text) if re.match(r"#\s*fmt:\s*(?:skip|off)\b", place.text))
 
 

@@ -30,11 +30,8 @@ __all__ = [
     "verb",
 ]
 
-_TABLES = {
-    "lora": "Lora",
-    "training": "Training",
-    "budget": "Budget",
-}  # table -> the class whose arguments are its fields
+# table -> the class whose arguments are its fields
+_TABLES = {"lora": "Lora", "training": "Training", "budget": "Budget"}
 _NOT_GIVEN = ...  # a value may be None
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An encoder of examples beside the shipped one (bindings/native/src/text/examples.h), which tests hold that one against.
+"""An encoder of examples next to the shipped one (bindings/native/src/text/examples.h), which tests hold that one against.
 
 It makes rows of tokens with an explicit loss mask. It refuses preferences, which the shipped encoder takes.
 

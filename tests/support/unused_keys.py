@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keys of an example that say nothing, counted beside the shipped count (bindings/native/src/text/messages.h)."""
+"""The keys of an example that say nothing, counted apart from the shipped count (bindings/native/src/text/messages.h)."""
 
 from __future__ import annotations
 

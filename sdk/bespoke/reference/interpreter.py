@@ -36,9 +36,8 @@ from bespoke.reference.weights import Weights
 from bespoke.rules.noise import noise
 
 Function = Callable[..., tuple[torch.Tensor, ...]]
-VIEWS_KEPT = (
-    2000  # of about 0.4 KB: enough for all views of a small plan; in a large plan a call takes far longer than a view
-)
+# Views of about 0.4 KB: enough for all of a small plan. In a large plan a call takes far longer than a view.
+VIEWS_KEPT = 2000
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,8 @@ from bespoke.testing.options import Fail
 
 __all__ = ["Comparison", "unstable"]
 
-MOVES = (
-    16  # random shifts of operands that reveal indices that depend on rounding; a near tie escapes them once in 2^16
-)
+# Random shifts of operands that reveal indices that depend on rounding. A near tie escapes them once in 2^16.
+MOVES = 16
 
 
 class Comparison:

@@ -21,9 +21,8 @@ __all__ = ["Seen", "Watch"]
 _FILES = ("state.sqlite", "state.sqlite-wal")
 # The times of files have a resolution, on some systems of 2 seconds. The second of two writes within it cannot be noticed.
 SETTLED_SECONDS = 3.0
-REST = (
-    20  # a list that took t seconds to read is not read again for this many t, unless something shows that it changed
-)
+# A list that took t seconds to read is not read again for this many t, unless something shows that it changed.
+REST = 20
 
 
 @dataclass(frozen=True)
