@@ -38,6 +38,7 @@ def test_its_name_says_where_it_runs_and_its_files_what_they_owe(wheel: Path) ->
         names = set(archive.namelist())
     for package in ("executorch", *SOURCES):
         assert f"bespoke/core/licences/{package}.txt" in names
+    assert {"bespoke/data/everyday/en.txt", "bespoke/data/openings/en.txt"} <= names
     assert not [name for name in names if "sqlite" in Path(name).name and ".so" in name]
     assert wheel.stat().st_size < 20e6
 
