@@ -66,8 +66,9 @@ def test_each_opening_has_6_to_15_words_and_ends_within_a_sentence() -> None:
 def test_no_two_texts_of_a_file_share_most_of_their_words(name: str) -> None:
     texts = [line for lines in kinds_of(name).values() for line in lines]
     assert [text for text, times in Counter(texts).items() if times > 1] == []
+    words_of = {text: words(text) for text in texts}
     for one, other in combinations(texts, 2):
-        shared, all_words = words(one) & words(other), words(one) | words(other)
+        shared, all_words = words_of[one] & words_of[other], words_of[one] | words_of[other]
         assert len(shared) <= 0.6 * len(all_words), f"nearly the same: {one!r} and {other!r}"
 
 
