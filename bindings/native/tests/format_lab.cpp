@@ -173,7 +173,7 @@ Json document_of(const Manifest& m) {
           {"smaller_generation", smaller_generation},
           {"weights", weights},
           {"adapter", m.adapter},
-          {"data", {{"train", maybe(m.data_train)}, {"valid", maybe(m.data_valid)}}},
+          {"data", {{"train", maybe(m.data_train)}, {"valid", maybe(m.data_valid)}, {"behaviour", maybe(m.data_behaviour)}}},
           {"golden", maybe(m.golden)},
           {"graphs", graphs},
           {"targets", targets},

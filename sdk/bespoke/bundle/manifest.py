@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 FORMAT = "bespoke-bundle"
-MAJOR, MINOR = 1, 6
+MAJOR, MINOR = 1, 7
 # Dotted path of a field (without list and key positions) -> minor version that brought it. Such a field has a default for
 # older documents. A document of that minor version or later must hold it like any other field.
 ADDED: Mapping[str, int] = {
@@ -58,6 +58,7 @@ ADDED: Mapping[str, int] = {
     "targets.features": 4,
     "methods.training.useful_gain": 5,
     "methods.training.write_mb_per_run": 5,
+    "data.behaviour": 7,
 }
 # The value of a field of ADDED in documents older than it, if that differs from today's default.
 BEFORE: Mapping[str, float | None] = {"methods.training.useful_gain": 0.0, "methods.training.write_mb_per_run": None}
@@ -151,6 +152,11 @@ class DataRecord(Settings):
 
     train: FileName | None = Field(description="general data, mixed into the user's")
     valid: FileName | None = Field(description="general data on which the acceptance gate looks for forgetting")
+    behaviour: FileName | None = Field(
+        default=None,
+        description="the base model's answers to prompts of kinds that `train` lacks, by which the gate compares with the base; "
+        "null: it does not",
+    )
 
 
 class FileRecord(Settings):

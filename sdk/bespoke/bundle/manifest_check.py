@@ -96,6 +96,7 @@ def referenced_files(manifest: Manifest) -> set[str]:
         manifest.adapter,
         data.train,
         data.valid,
+        data.behaviour,
         manifest.golden,
     ]
 

@@ -106,7 +106,7 @@ def _lines(bundle: Bundle) -> str:
         )
         for method, budget, plan in m.plans
     ]
-    data = ", ".join(name for name in (m.data.train, m.data.valid) if name) or "none"
+    data = ", ".join(name for name in (m.data.train, m.data.valid, m.data.behaviour) if name) or "none"
     return "\n".join(
         [
             f"bundle      format {version}, by {made_by}, {'signed' if bundle.signed else 'not signed'}",

@@ -58,7 +58,7 @@ def manifest_document() -> dict[str, Any]:
     }
     return {
         "format": "bespoke-bundle",
-        "format_version": {"major": 1, "minor": 6},
+        "format_version": {"major": 1, "minor": 7},
         "created_by": {"name": "bespoke-sdk", "version": "0.1.0"},
         "model": {
             "name": "tests/tiny",
@@ -174,7 +174,11 @@ def manifest_document() -> dict[str, Any]:
             {"group": "adapter", "file": "adapter/initial.safetensors"},
         ],
         "adapter": "adapter/initial.safetensors",
-        "data": {"train": "data/train.safetensors", "valid": "data/valid.safetensors"},
+        "data": {
+            "train": "data/train.safetensors",
+            "valid": "data/valid.safetensors",
+            "behaviour": "data/behaviour.safetensors",
+        },
         "golden": "golden/golden.safetensors",
         "graphs": [
             {
@@ -261,6 +265,7 @@ def groups() -> dict[str, dict[str, np.ndarray]]:
         "adapter/initial.safetensors": {**lora("q_proj", 8), **lora("v_proj", 4)},
         "data/train.safetensors": tokens,
         "data/valid.safetensors": tokens,
+        "data/behaviour.safetensors": tokens,
         "golden/golden.safetensors": {"losses": np.array([3.5, 3.4, 3.3], np.float32)},
     }
 

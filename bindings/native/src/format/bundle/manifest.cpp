@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kNextStep = "Get the bundle again from where it was built, or build it again";
 constexpr const char* kFormat = "bespoke-bundle";
-constexpr int64_t kMajor = 1, kMinor = 6;
+constexpr int64_t kMajor = 1, kMinor = 7;
 constexpr size_t kMaxBytes = 8u << 20, kMaxDepth = 16, kMaxItems = 500'000;
 
 const char* printable(const std::string& text) { return is_printable(text) ? nullptr : "a text without control characters"; }
@@ -214,6 +214,7 @@ class ManifestPieces : public PieceTaker {
     } else if (key == "data") {
       m_.data_train = unless_null<std::string>(value["train"]);
       m_.data_valid = unless_null<std::string>(value["valid"]);
+      m_.data_behaviour = unless_null<std::string>(value.value("behaviour", Json()));
     } else if (key == "licences") {
       for (Json& name : value) named_.push_back(name.get<std::string>());
     } else if (key == "text") {

@@ -122,7 +122,7 @@ struct Manifest {
   std::vector<SmallerPlans> smaller_generation;  // one plan in each
   std::map<std::string, std::string> weights;  // group -> file
   std::string adapter;
-  std::optional<std::string> data_train, data_valid, golden;
+  std::optional<std::string> data_train, data_valid, data_behaviour, golden;
   std::vector<GraphRecord> graphs;
   std::vector<Target> targets;
   std::map<std::string, FileRecord> files;

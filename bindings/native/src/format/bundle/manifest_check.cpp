@@ -85,7 +85,7 @@ class ManifestChecker {
   std::set<std::string> referenced(const std::vector<std::string>& named) const {
     std::set<std::string> names(named.begin(), named.end());
     names.insert(m_.adapter);
-    for (const auto* file : {&m_.data_train, &m_.data_valid, &m_.golden}) {
+    for (const auto* file : {&m_.data_train, &m_.data_valid, &m_.data_behaviour, &m_.golden}) {
       if (*file) names.insert(**file);
     }
     for (const auto& [_, file] : m_.weights) names.insert(file);
