@@ -98,8 +98,14 @@ def drop_later_fields(document: dict[str, Any]) -> None:
     drop_fields_of_1_4(document)
 
 
+def drop_fields_of_1_7(document: dict[str, Any]) -> None:
+    """A manifest's document as it was before format 1.7."""
+    document["files"].pop(document["data"].pop("behaviour"), None)
+
+
 def drop_fields_of_1_5(document: dict[str, Any]) -> None:
     """A manifest's document as it was before format 1.5."""
+    drop_fields_of_1_7(document)
     for method in document["methods"]:
         del method["training"]["useful_gain"], method["training"]["write_mb_per_run"]
 

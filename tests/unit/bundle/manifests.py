@@ -107,6 +107,7 @@ def later_fields(old: dict[str, Any]) -> list[tuple[str, dict[str, Any], Any, st
         ("targets.0.artifacts.0.numbers", old["targets"][0]["artifacts"][0], {}, "1.4"),
         ("targets.0.artifacts.0.delegates", old["targets"][0]["artifacts"][0], [], "1.4"),
         ("targets.0.features", old["targets"][0], [], "1.4"),
+        ("data.behaviour", old["data"], None, "1.7"),
         ("methods.0.training.useful_gain", old["methods"][0]["training"], 0.002, "1.5"),
         ("methods.0.training.write_mb_per_run", old["methods"][0]["training"], 300.0, "1.5"),
     ]

@@ -20,6 +20,7 @@ from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.data.tokenizer_from_file import read_tokenizer_file
 from bespoke.errors import BespokeError, BundleError, GoldenMismatch, PlanError
 from bespoke.golden.prover import VerifyReport, verify_bundle
+from tests.support.bundles import drop_fields_of_1_7
 from tests.support.checks import few_rows_of
 from tests.unit.golden.bundles import LENGTH, build, changed, document, rewrite_manifest, tensors
 
@@ -132,6 +133,7 @@ def of_1_5(bundle: Path, into: Path) -> Path:
     files = Tokenizer.open(bundle.parent / "model").files()
     content = json.loads((into / "manifest.json").read_bytes())
     content["format_version"]["minor"] = 5
+    drop_fields_of_1_7(content)
     for field, (name, data) in zip(("tokenizer", "tokenizer_config"), files.items(), strict=True):
         (into / "text" / name).write_bytes(data)
         content["text"][field] = f"text/{name}"
