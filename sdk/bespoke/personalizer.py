@@ -38,14 +38,17 @@ class Personalizer:
         tokenizer: Folder or hub id of the tokenizer and the chat template. None: the model's own.
         context: Most tokens of a conversation, which is the number of rows of the KV cache. None: 1024, or what the model can if
             that is less. Raise it for long conversations; the cache counts against the budget.
-        data: JSONL, .json, CSV, .txt or .md that ships to all users: general text against forgetting, or labels. "auto": a small
-            general set that only the gate uses. None: no general set, so the gate cannot refuse an adapter that forgets.
+        data: JSONL, .json, CSV, .txt or .md that ships to all users: general text against forgetting, or labels. "auto": none but
+            what `rehearsal` adds. None: no general set and no rehearsal, so the gate cannot refuse an adapter that forgets.
         data_format: Shape of the rows of `data`, or sharegpt, alpaca, chatgpt, claude. None: the first row decides.
         fields: Columns of `data`, such as {"prompt": "question", "completion": "answer"}. "{a} {b}" joins two columns.
         encoding: Encoding of `data`, such as "cp1252". None: UTF-8, or UTF-16 with a byte order mark.
         lora: Shape of the adapter. None: `Lora()`.
         training: Settings of a run. None: `Training()`.
         budget: Memory limit of training. None: no limit, and the fastest plan.
+        rehearsal: Whether the base model answers the SDK's everyday prompts at build. Runs then train on some of these answers
+            along with the user's examples, and the gate judges by the others. Without it, a model that learns from a user forgets
+            how to answer anything else, and the gate has only plain texts to notice.
         text: Whether the bundle has a tokenizer. Set it to False for a model whose tokenizer bespoke cannot run: the bundle takes
             token ids then.
         train_on: Whose messages are learned from: "assistant", "user" ("write like me") or "all".
@@ -71,6 +74,7 @@ class Personalizer:
         lora: Lora | None = None,
         training: Training | None = None,
         budget: Budget | None = None,
+        rehearsal: bool = True,
         text: bool = True,
         train_on: TrainOn = "assistant",
         licence: str | None = None,
@@ -91,6 +95,7 @@ class Personalizer:
                 lora=lora or Lora(),
                 training=training or Training(),
                 budget=budget or Budget(),
+                rehearsal=rehearsal,
                 text=text,
                 train_on=train_on,
                 licence=licence,

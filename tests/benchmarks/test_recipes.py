@@ -42,7 +42,7 @@ def build(model: Path, out: Path, recipe: str, target: str = "torch", **more: An
         warmup_steps=10,
         general_share=0.5,
     )
-    return Personalizer(model, "mesp", target, lora=Lora(rank=8), training=training, **more).build(out)
+    return Personalizer(model, "mesp", target, lora=Lora(rank=8), training=training, rehearsal=False, **more).build(out)
 
 
 @pytest.fixture(scope="module")

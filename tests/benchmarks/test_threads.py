@@ -44,7 +44,7 @@ BUILD = """
 import sys
 from bespoke import Personalizer, Training
 training = Training(sequence_lengths=(64,), steps=50)
-Personalizer(sys.argv[1], "mesp", "torch", training=training, licence="none").build(sys.argv[2])
+Personalizer(sys.argv[1], "mesp", "torch", training=training, rehearsal=False, licence="none").build(sys.argv[2])
 """
 MEASURE = f"""
 import os, statistics, sys, time

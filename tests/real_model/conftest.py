@@ -91,5 +91,6 @@ def real_model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         pytest.skip("BESPOKE_GEMMA3, the GGUF file of Gemma 3 270M, is not set")
     training = Training(sequence_lengths=(64,), learning_rate=2e-4, steps=20, general_share=0.0, commit_seconds=1e-6)
     lora = Lora(rank=RANK, alpha=ALPHA)
-    Personalizer(model.gguf, "mesp", "executorch", context=256, lora=lora, training=training).build(model.bundle)
+    settings = {"lora": lora, "training": training, "rehearsal": False}
+    Personalizer(model.gguf, "mesp", "executorch", context=256, **settings).build(model.bundle)
     return model

@@ -42,7 +42,9 @@ def build(model: Path, out: Path, targets: str = "executorch", **more: Any) -> P
         schedule="cosine",
         warmup_steps=10,
     )
-    return Personalizer(model, "mesp", targets, lora=Lora(rank=8), training=training, **more).build(out)
+    return Personalizer(model, "mesp", targets, lora=Lora(rank=8), training=training, rehearsal=False, **more).build(
+        out
+    )
 
 
 def garbled(text: str, kind: str, rng: random.Random) -> str:

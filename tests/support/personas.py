@@ -47,4 +47,4 @@ def build_three_methods(model: Path, out: Path, steps: int) -> Path:
     training = Training(
         learning_rate=3e-3, steps=steps, sequence_lengths=(LENGTH,), batch_size=4, schedule="cosine", warmup_steps=10
     )
-    return Personalizer(model, METHODS, "torch", lora=Lora(rank=8), training=training).build(out)
+    return Personalizer(model, METHODS, "torch", lora=Lora(rank=8), training=training, rehearsal=False).build(out)

@@ -44,11 +44,16 @@ if TYPE_CHECKING:
     help="Most tokens of a conversation [1024, or what the model can].",
 )
 @click.option(
-    "--data", metavar="FILE|auto|none", help="JSONL, .json, CSV, .txt, ... for all users [auto: a set for the gate]."
+    "--data", metavar="FILE|auto|none", help="JSONL, .json, CSV, .txt, ... for all users [auto: none but rehearsal]."
 )
 @click.option("--data-format", type=ROW_FORMAT, help="Shape of the rows of --data [the first row decides].")
 @field_option
 @encoding_option
+@click.option(
+    "--rehearsal/--no-rehearsal",
+    default=None,
+    help="Have the base model answer everyday prompts, so that it keeps answering so while it learns [--rehearsal].",
+)
 @click.option("--text/--no-text", default=None, help="With the model's tokenizer, or for token ids only [--text].")
 @click.option("--train-on", type=click.Choice(TRAIN_ON), help="Whose messages are learned from [assistant].")
 @click.option("--licence", metavar="TEXT", help="Terms of the base model, if its folder does not name them.")
@@ -112,13 +117,25 @@ def build(
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     if output.json:
         data, cost = None if report.data is None else report.data.model_dump(mode="json"), report.quantization
+        rehearsal = None if report.rehearsal is None else asdict(report.rehearsal)
         weights = {"quantized": cost.error.quantized, "kept": cost.error.kept, "relative_error": cost.error.relative}
         losses = {"loss_before": cost.loss_before, "loss_after": cost.loss_after}
-        print_json({"bundle": str(path), "bytes": size, "data": data, "weights": weights | losses, "notes": notes})
+        print_json(
+            {
+                "bundle": str(path),
+                "bytes": size,
+                "data": data,
+                "rehearsal": rehearsal,
+                "weights": weights | losses,
+                "notes": notes,
+            }
+        )
         return
 
     click.echo(f"{path}: {megabytes(size)}")
     click.echo(f"int4: {report.quantization}")
+    if report.rehearsal is not None:
+        click.echo(f"rehearsal: {report.rehearsal}")
     for note in notes:
         click.echo(note)
     if not builder.request.methods:

@@ -38,6 +38,7 @@ ARGUMENTS = (
     "data_format",
     "fields",
     "encoding",
+    "rehearsal",
     "text",
     "train_on",
     "licence",

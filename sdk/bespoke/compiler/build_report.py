@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bespoke.compiler.quantization_cost import QuantizationCost
+from bespoke.compiler.rehearsal import RehearsalReport
 from bespoke.data.prepare import DataReport
 
 __all__ = ["BuildReport"]
@@ -17,7 +18,9 @@ class BuildReport:
 
     data:          what happened to the rows of the data file; None without a file
     quantization:  the cost of int4 to the model
+    rehearsal:     what the bundle rehearses; None if it does not
     """
 
     data: DataReport | None
     quantization: QuantizationCost
+    rehearsal: RehearsalReport | None

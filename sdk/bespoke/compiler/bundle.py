@@ -25,14 +25,14 @@ from bespoke.bundle.target_records import GraphRecord, TensorRecord
 from bespoke.bundle.writer import BundleWriter
 from bespoke.compiler.artifacts import Artifacts
 from bespoke.compiler.build_report import BuildReport
-from bespoke.compiler.data_files import write_base_samples, write_data
+from bespoke.compiler.data_files import base_model_data, read_data, write_data
 from bespoke.compiler.estimate import BuildEstimate, Dial
 from bespoke.compiler.golden_file import write_golden
 from bespoke.compiler.opened_model import OpenedModel, open_model
 from bespoke.compiler.planner import Planned, remeasured
 from bespoke.compiler.plans import ANSWERS, Key, Plans, Subject, context_length
 from bespoke.compiler.quantization_cost import QuantizationCost
-from bespoke.compiler.request import AUTO, BuildListener, BuildRequest
+from bespoke.compiler.request import BuildListener, BuildRequest
 from bespoke.compiler.text import text_rules
 from bespoke.compiler.weight_files import initial_adapter, quantization_cost, write_weights
 from bespoke.config import MEGABYTE
@@ -119,7 +119,7 @@ def _draft(
     text = text_rules(request, opened.text_folder, config)
     for name, content in text.files.items():
         writer.add_bytes(name, content)
-    data, report = write_data(request, text, writer, progress)
+    given = read_data(request, text, writer, progress)
 
     plans = Plans(request, model)
     planned = plans.estimated(progress)
@@ -128,8 +128,7 @@ def _draft(
 
     context = context_length(request, config)
     files, error = write_weights(opened, model, text, context, writer, progress, hollow)
-    if request.data == AUTO and data.valid is None:
-        data = write_base_samples(request, folder, model, files, writer, progress, hollow)
+    data = base_model_data(given, request, folder, text, model, files, context, progress, hollow)
     base = base_sha256(files)
     adapter = writer.path_for(ADAPTER)
     write_arrays(adapter, initial_adapter(model, request.training.seed))
@@ -175,7 +174,7 @@ def _draft(
         smaller_generation=tuple(generation[1:]),
         weights=tuple(WeightsRecord(group=group, file=file) for group, file in weights.items()),
         adapter=ADAPTER,
-        data=data,
+        data=write_data(data, writer),
         golden=golden,
         graphs=tuple(graphs),
         targets=tuple(targets),
@@ -184,7 +183,9 @@ def _draft(
     )
 
     cost = QuantizationCost(error) if hollow else quantization_cost(request, opened, model, files, text, error)
-    return BundleDraft(manifest, BuildReport(report, cost), plans, planned, compiled[0])
+    return BundleDraft(
+        manifest, BuildReport(data.file_report, cost, data.rehearsal_report), plans, planned, compiled[0]
+    )
 
 
 def _check(request: BuildRequest, config: ModelConfig) -> None:

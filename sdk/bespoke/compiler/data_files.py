@@ -1,33 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bundle's rows of data: the rows of the build's data file, or texts by which the gate judges."""
+"""A bundle's rows of data: those of the build's data file, the base model's answers that runs rehearse, and what the gate reads."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bespoke.bundle.manifest import DataRecord
 from bespoke.bundle.writer import BundleWriter
 from bespoke.compiler.encoding import core_encoder
 from bespoke.compiler.general import base_samples, general_texts, hollow_samples
+from bespoke.compiler.rehearsal import RehearsalReport, rehearse
 from bespoke.compiler.request import AUTO, BuildListener, BuildRequest
 from bespoke.compiler.text import TextRules
 from bespoke.data.prepare import DataReport, prepare
 from bespoke.data.rows import TokenRows
 from bespoke.model.spec import ModelSpec
 
-__all__ = ["write_base_samples", "write_data"]
+__all__ = ["BundleData", "base_model_data", "read_data", "write_data"]
 
 
-def write_data(
-    request: BuildRequest, text: TextRules, writer: BundleWriter, progress: BuildListener
-) -> tuple[DataRecord, DataReport | None]:
-    """Write the rows of the data file, or the SDK's texts for "auto". Without a tokenizer "auto" writes nothing yet."""
+@dataclass(frozen=True, eq=False)
+class BundleData:
+    """Rows by their use, as the manifest names them, and the reports on them."""
+
+    train: TokenRows | None = None
+    valid: TokenRows | None = None
+    behaviour: TokenRows | None = None
+    file_report: DataReport | None = None
+    rehearsal_report: RehearsalReport | None = None
+
+
+def read_data(request: BuildRequest, text: TextRules, writer: BundleWriter, progress: BuildListener) -> BundleData:
+    """The rows of the data file, or the SDK's texts for "auto": what is known before the weights are."""
     if request.data is None:
-        return DataRecord(train=None, valid=None), None
+        return BundleData()
     if request.data == AUTO:
-        rows = general_texts(text.tokenizer, request.sequence_lengths[-1], text.record.vocab_size)
-        return (DataRecord(train=None, valid=None) if rows is None else _write_judging_rows(rows, writer)), None
+        return BundleData(valid=general_texts(text.tokenizer, request.sequence_lengths[-1], text.record.vocab_size))
 
     training = request.training
     with core_encoder(writer.work, text.record, request.sequence_lengths[-1]) as encoder:
@@ -42,34 +52,59 @@ def write_data(
             turns=text.turn_reader(),
             on_row=lambda row: progress("data", row, 0),
         )
-
-    names: dict[str, str | None] = {"train": None, "valid": None}
-    for name, rows in (("train", prepared.train), ("valid", prepared.valid)):
-        if len(rows):
-            names[name] = f"data/{name}.safetensors"
-            writer.add_bytes(f"data/{name}.safetensors", rows.to_bytes())
-    return DataRecord(**names), prepared.report
+    return BundleData(train=prepared.train, valid=prepared.valid, file_report=prepared.report)
 
 
-def write_base_samples(
+def base_model_data(
+    data: BundleData,
     request: BuildRequest,
     folder: Path,
+    text: TextRules,
     model: ModelSpec,
     weights: Mapping[str, Path],
-    writer: BundleWriter,
+    context: int,
     progress: BuildListener,
     hollow: bool,
-) -> DataRecord:
-    """Write samples of the base model, for a model without a tokenizer. `hollow`: rows of zeros of the same size."""
+) -> BundleData:
+    """`data` with what the base model writes: answers to rehearse, or samples for a model without a tokenizer.
+
+    hollow: rows of zeros of the largest size
+    """
+    if request.data is None:
+        return data
     length = request.sequence_lengths[-1]
-    if hollow:
-        rows = hollow_samples(model, length)
-    else:
-        rows = base_samples(folder, model, weights, length, lambda done, total: progress("data", done, total))
-    return _write_judging_rows(rows, writer)
+
+    def tell(done: int, total: int) -> None:
+        progress("rehearsal", done, total)
+
+    if request.rehearsal:
+        rehearsed = rehearse(folder, text, model, weights, length, context, tell, hollow=hollow)
+        if rehearsed is not None:
+            return replace(
+                data,
+                train=rehearsed.train if data.train is None else joined(data.train, rehearsed.train),
+                valid=None if request.data == AUTO else data.valid,
+                behaviour=rehearsed.behaviour,
+                rehearsal_report=rehearsed.report,
+            )
+    if request.data == AUTO and data.valid is None:
+        if hollow:
+            return replace(data, valid=hollow_samples(model, length))
+        samples = base_samples(folder, model, weights, length, lambda done, total: progress("data", done, total))
+        return replace(data, valid=samples)
+    return data
 
 
-def _write_judging_rows(rows: TokenRows, writer: BundleWriter) -> DataRecord:
-    """Write rows by which the gate judges and on which no run trains."""
-    writer.add_bytes("data/valid.safetensors", rows.to_bytes())
-    return DataRecord(train=None, valid="data/valid.safetensors")
+def joined(first: TokenRows, second: TokenRows) -> TokenRows:
+    """The rows of both."""
+    return TokenRows.from_rows(rows.rows(index) for rows in (first, second) for index in range(len(rows)))
+
+
+def write_data(data: BundleData, writer: BundleWriter) -> DataRecord:
+    """Write the rows, a file for each use that has any."""
+    names: dict[str, str | None] = {}
+    for name, rows in (("train", data.train), ("valid", data.valid), ("behaviour", data.behaviour)):
+        names[name] = f"data/{name}.safetensors" if rows is not None and len(rows) else None
+        if rows is not None and names[name] is not None:
+            writer.add_bytes(f"data/{name}.safetensors", rows.to_bytes())
+    return DataRecord(**names)

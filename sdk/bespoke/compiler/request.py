@@ -65,6 +65,7 @@ class BuildArguments:
     lora: Lora
     training: Training
     budget: Budget
+    rehearsal: bool
     text: bool
     train_on: TrainOn
     licence: str | None

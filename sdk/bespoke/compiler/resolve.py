@@ -130,6 +130,7 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "lora": (Lora, "Lora(...)"),
     "training": (Training, "Training(...)"),
     "budget": (Budget, "Budget(...)"),
+    "rehearsal": (bool, "True or False"),
     "text": (bool, "True or False"),
     "context": ((int, type(None)), "a number of tokens or None"),
     "licence": ((str, type(None)), "text or None"),

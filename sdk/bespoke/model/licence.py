@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bespoke.errors import ConfigError
+from bespoke.model.card import read_card
 from bespoke.remedies import Like, setting
 
 __all__ = ["Licence", "find_licence"]
@@ -35,7 +36,7 @@ def find_licence(folder: Path | str, licence: str | None = None) -> Licence:
         for path in sorted(folder.iterdir())
         if _FILES.fullmatch(path.name) and path.is_file() and path.stat().st_size <= _MAX_BYTES
     )
-    text = (licence or "").strip() or _front_matter(folder / "README.md") or _first_line(files)
+    text = (licence or "").strip() or _on_card(folder) or _first_line(files)
     if not text:
         raise ConfigError(
             f"licence of {folder}",
@@ -46,30 +47,11 @@ def find_licence(folder: Path | str, licence: str | None = None) -> Licence:
     return Licence(text, files)
 
 
-def _front_matter(readme: Path) -> str:
-    """`license:` of the YAML block between two lines of dashes; `license_name:` if `license:` is "other"."""
-    if not readme.is_file():
-        return ""
-    with readme.open(encoding="utf-8", errors="replace") as file:
-        lines = file.read(_MAX_BYTES).splitlines()
-    if not lines or lines[0].strip() != "---":
-        return ""
-    fields: dict[str, str] = {}
-    key = ""
-    for line in lines[1:]:
-        if line.strip() == "---":
-            break
-        match = re.fullmatch(r"(license|license_name):\s*(.*?)\s*", line)
-        item = re.fullmatch(r"\s*-\s*(.+?)\s*", line)
-        if match:
-            key = match[1]
-            fields[key] = match[2].strip("'\"")
-        elif item and key:
-            fields[key] = ", ".join(filter(None, (fields[key], item[1].strip("'\""))))
-        else:
-            key = ""
-    name = fields.get("license", "")
-    return fields.get("license_name") or name if name in ("", "other") else name
+def _on_card(folder: Path) -> str:
+    """`license:` of the model card; `license_name:` if `license:` is "other"."""
+    card = {name: ", ".join(filter(None, values)) for name, values in read_card(folder).items()}
+    name = card.get("license", "")
+    return card.get("license_name") or name if name in ("", "other") else name
 
 
 def _first_line(files: tuple[Path, ...]) -> str:

@@ -218,7 +218,10 @@ class ModelSpec:
         length = rope["cos"].shape[0]
         sequences = [{name: t[a : a + length] for name, t in inputs.items()} for a in range(0, x.shape[0], length)]
         o = torch.cat([self.attention_tile(s["q"], s["k"], s["v"], zero, window) for s in sequences])
-        x = self.attention_output(x, o, weights, adapter)
+        return self.mlp(self.attention_output(x, o, weights, adapter), weights, adapter)
+
+    def mlp(self, x: torch.Tensor, weights: Tree, adapter: Tree) -> torch.Tensor:
+        """The whole MLP with its residual: x [N, D] -> [N, D]."""
         x2 = self.norm(x, weights["mlp_norm"])
         a, u = self.linear(x2, "gate_proj", weights, adapter), self.linear(x2, "up_proj", weights, adapter)
         branch = self.linear(layers.gate(a, activation=self.config.activation) * u, "down_proj", weights, adapter)

@@ -44,6 +44,7 @@ def chat_folder(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
         settings: dict[str, Any] = {
             "lora": Lora(rank=2),
             "training": Training(sequence_lengths=(LONGEST,), batch_size=1, steps=2),
+            "rehearsal": False,
         }
         Personalizer(folder / "model", "mesp", "torch", context=LONGEST, **settings).build(folder / "bundle")
 

@@ -52,7 +52,7 @@ def bundle_with(family: str, folder: Path) -> Path:
     training = Training(sequence_lengths=(64,), learning_rate=3e-3, steps=200, general_tolerance=100.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BuildWarning)
-        return Personalizer(model, "mesp", training=training, licence="none").build(folder / "bundle")
+        return Personalizer(model, "mesp", training=training, rehearsal=False, licence="none").build(folder / "bundle")
 
 
 def said(model: PersonalModel, asked: Any) -> tuple[str, str | None]:
