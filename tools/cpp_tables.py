@@ -27,6 +27,7 @@ from bespoke.rules.report import (
     Stage,
     StoppedBecause,
     TrainReport,
+    UncheckedBecause,
 )
 
 LICENCE = "// SPDX-License-Identifier: Apache-2.0\n"
@@ -62,6 +63,7 @@ ENUMS: dict[str, tuple[str, ...]] = {
     "JudgedOn": get_args(JudgedOn),
     "Stopped": get_args(StoppedBecause),
     "Refused": get_args(RefusedBecause),
+    "Unchecked": get_args(UncheckedBecause),
     "AnswerEnd": get_args(AnswerEnd),
     "AdapterFormat": get_args(AdapterFormat),
 }

@@ -17,10 +17,13 @@ from bespoke.data.example_json import example_json
 from bespoke.errors import DataError, GenerationError, kind_of
 from bespoke.remedies import setting, verb
 from bespoke.rules.records import AnswerPiece, Classification, Score
-from bespoke.rules.report import Evaluation
+from bespoke.rules.report import AnswerPair, BehaviourReport, Evaluation
 from bespoke.tasks import Task, TaskReport, judge
 
 __all__ = ["AnsweringModel"]
+
+_ASKED = 3  # prompts whose answers `evaluate_behaviour` shows
+_ANSWER_TOKENS = 96  # as many as a build lets the base answer with
 
 
 class AnsweringModel:
@@ -70,6 +73,31 @@ class AnsweringModel:
         if examples is not None:
             texts = [example_json(example, f"example {number}") for number, example in enumerate(examples, 1)]
         return self._engine.evaluate(split, texts)
+
+    def evaluate_behaviour(self) -> BehaviourReport:
+        """Measures what the adapter that answers does with prompts of other kinds, and what the base model does.
+
+        The bundle has the base's answers to such prompts. The report has the loss of both on them. It also has three of the prompts
+        with the base's answer and that of today, if the bundle has a tokenizer and a plan for answers.
+
+        Raises DataError for a bundle without such answers.
+        """
+        from bespoke.data.behaviour import asked_rows  # here: it imports the tokenizer's library
+
+        self._core.check_open()
+        evaluation = self._engine.evaluate("behaviour", None)
+        manifest = self._bundle.manifest
+        assert manifest.data.behaviour is not None
+        if manifest.generation is None:
+            return BehaviourReport(evaluation, ())
+        asked = asked_rows(self._bundle.mapped(manifest.data.behaviour), manifest.text, self._bundle.read, _ASKED)
+        pairs = []
+        for one in asked:
+            room = manifest.context_length - len(one.prompt)
+            if room > 0:
+                now = one.decode(list(self.generate_ids(one.prompt, max_tokens=min(_ANSWER_TOKENS, room))))
+                pairs.append(AnswerPair(one.words, one.answer, now))
+        return BehaviourReport(evaluation, tuple(pairs))
 
     def conversation(
         self,

@@ -137,6 +137,13 @@ VERBS = (
         "PersonalModel.evaluate",
     ),
     Verb(
+        "loss on the base's own answers, with answers before and after",
+        "PersonalModel.evaluate_behaviour",
+        "bespoke evaluate --behaviour",
+        "bespoke_evaluate",
+        None,
+    ),
+    Verb(
         "scores on labels, questions, function calls",
         "PersonalModel.evaluate",
         "bespoke evaluate --task",

@@ -203,7 +203,7 @@ def test_a_lost_database_is_no_new_state(folder: Path, lost: list[str]) -> None:
     assert the_adapter(folder).read_bytes() == kept
 
 
-@pytest.mark.parametrize("version", [0, 5, 2**31 - 1, -1])
+@pytest.mark.parametrize("version", [0, 6, 2**31 - 1, -1])
 def test_another_version_is_refused_and_named(folder: Path, version: int) -> None:
     edit(folder, f"PRAGMA user_version = {version}")
     with pytest.raises(StateError, match=f"version {version}"):
@@ -260,7 +260,7 @@ def test_a_database_that_says_what_ours_never_says(folder: Path, what: str) -> N
 
 
 def test_a_refused_state_is_left_as_it_is(folder: Path) -> None:
-    edit(folder, "PRAGMA user_version = 5")
+    edit(folder, "PRAGMA user_version = 6")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(StateError):
         open_state(folder)

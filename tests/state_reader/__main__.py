@@ -24,7 +24,7 @@ from database import FILE, check_database, opened, version_of
 from examples import Limits, check_examples
 from findings import Findings
 from forgotten import check_forgotten
-from runs import check_judgements, check_losses, check_runs
+from runs import check_answers, check_judgements, check_losses, check_runs
 from tensors import NAME, Shapes, check_folder, check_tensor_files, tensor_places
 
 
@@ -72,6 +72,8 @@ def _check(connection: sqlite3.Connection, folder: Path, bundle: Path | None, fi
         check_losses(connection, findings)
     if version > 2:
         check_judgements(connection, findings)
+    if version > 4:
+        check_answers(connection, findings)
     return check_folder(folder, check_tensor_files(connection, folder, shapes, kept, findings), findings)
 
 

@@ -39,13 +39,15 @@ _QUERIES_SINCE_3 = {
     "judgements": "SELECT run, step, loss FROM judgements ORDER BY run, step",
     "best_steps": "SELECT run, step, sha256 FROM best_steps ORDER BY run",
 }
-_MEASURED = ("losses", *_QUERIES_SINCE_3)
+_QUERIES_SINCE_5 = {"answers": "SELECT run, step, prompt, hex(tokens) FROM answers ORDER BY run, step, prompt"}
+_MEASURED = ("losses", *_QUERIES_SINCE_3, *_QUERIES_SINCE_5)
 
 
 def summary(connection: sqlite3.Connection) -> dict[str, Any]:
     """Counts, where the newest run stands, and digests."""
     version = version_of(connection)
     queries = _QUERIES | (_QUERIES_SINCE_2 if version > 1 else {}) | (_QUERIES_SINCE_3 if version > 2 else {})
+    queries |= _QUERIES_SINCE_5 if version > 4 else {}
     digests = {what: digest(connection.execute(query).fetchall()) for what, query in queries.items()}
 
     def count(table: str, where: str = "1") -> int:

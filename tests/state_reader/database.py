@@ -23,7 +23,7 @@ from findings import Findings
 
 FILE = "state.sqlite"
 PARTS = (FILE, FILE + "-wal", FILE + "-shm")
-APPLICATION_ID, VERSIONS = 0x62737001, (1, 2, 3, 4)
+APPLICATION_ID, VERSIONS = 0x62737001, (1, 2, 3, 4, 5)
 
 # table -> its columns in order: (name, type, may be NULL, place in the primary key)
 Columns = list[tuple[str, str, bool, int]]
@@ -63,12 +63,14 @@ TABLES: dict[str, Columns] = {
         "losses": "version INTEGER key, rows TEXT key, loss REAL",
         "judgements": "run INTEGER key, step INTEGER key, loss REAL",
         "best_steps": "run INTEGER key, step INTEGER, file TEXT, sha256 TEXT, bytes INTEGER",
+        "answers": "run INTEGER key, step INTEGER key, prompt TEXT key, tokens BLOB",
     }.items()
 }
 NEW_IN = {  # tables and columns
     2: {"text", "use", "rejected_tokens", "rejected_mask", "losses"},
     3: {"judgements", "best_steps"},
     4: {"bytes_written", "text_rules"},
+    5: {"answers"},
 }
 INDICES = {"run_examples_by_example": "run_examples", "metrics_by_run": "metrics"}
 REFERENCES = {
@@ -79,6 +81,7 @@ REFERENCES = {
     "metrics": {("run", "runs", "id")},
     "judgements": {("run", "runs", "id")},
     "best_steps": {("run", "runs", "id")},
+    "answers": {("run", "runs", "id")},
 }
 AUTOINCREMENT = {"examples": "key", "runs": "id", "slots": "id", "versions": "id"}
 _OF_SQLITE = "sqlite_"  # what it makes itself: sqlite_sequence, indices of UNIQUE

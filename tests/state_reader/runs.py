@@ -157,9 +157,9 @@ def check_judgements(connection: sqlite3.Connection, findings: Findings) -> None
         where = f"run {of}, step {step}"
         findings.check(of in runs and step <= runs[of].steps, "judgements", where, "a step that the run does not have")
         findings.check(loss >= 0, "judgements", where, loss)
-    findings.check(
-        set(best) <= set(by_run), "best step", "best_steps", f"of runs {sorted(best)}, judged are {sorted(by_run)}"
-    )
+    for of in set(best) - set(by_run):  # of a run that judges no step: the one that the gate has let answer
+        unfinished = of in runs and runs[of].ended is None
+        findings.check(unfinished and best[of] <= runs[of].steps, "best step", f"run {of}", f"step {best[of]}")
     for of, judged in by_run.items():
         where = f"run {of}"
         run = runs.get(of)
@@ -172,6 +172,16 @@ def check_judgements(connection: sqlite3.Connection, findings: Findings) -> None
         findings.check(
             best.get(of) == expected, "best step", where, f"step {best.get(of)}, the best judged one is {expected}"
         )
+
+
+def check_answers(connection: sqlite3.Connection, findings: Findings) -> None:
+    """Checks that answers are of the best step of an unfinished run, and short."""
+    best = dict(connection.execute("SELECT run, step FROM best_steps"))
+    for of, step, prompt, tokens in connection.execute("SELECT run, step, prompt, tokens FROM answers"):
+        where = f"answer of run {of}, step {step}"
+        findings.check(best.get(of) == step, "answers", where, f"the best step is {best.get(of)}")
+        findings.check(bool(re.fullmatch("[0-9a-f]{64}", prompt)), "answers", where, f"prompt {prompt[:80]!r}")
+        findings.check(len(tokens) % 4 == 0 and len(tokens) <= 4 * 64, "answers", where, f"{len(tokens)} bytes")
 
 
 def _check_versions(

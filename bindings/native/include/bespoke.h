@@ -360,7 +360,8 @@ BESPOKE_API bespoke_status bespoke_train(bespoke_model *model, const bespoke_tra
 BESPOKE_API bespoke_status bespoke_check_training(bespoke_model *model, const bespoke_training *training, bespoke_error **error);
 
 /* Loss, perplexity and next-token accuracy of the adapter that answers (evaluation): on `examples`, a JSON array of examples as
- * bespoke_add_example takes them, of which nothing is kept; where it is empty, on the user's of a split ("validation" or "train").
+ * bespoke_add_example takes them, of which nothing is kept; where it is empty, on the user's of a split ("validation" or "train"),
+ * or on the bundle's answers of the base model to other prompts ("behaviour"), with the base's own loss (`base_loss`).
  * BESPOKE_CANCELLED where it was ended before. */
 BESPOKE_API bespoke_status bespoke_evaluate(bespoke_model *model, bespoke_text split, bespoke_text examples, const bespoke_call *call,
                                             char **report, bespoke_error **error);

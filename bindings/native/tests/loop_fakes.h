@@ -30,15 +30,20 @@ struct Script {  // what happens to a machine, shared by the machines that a tes
   int64_t stop_in_evaluation = -1;  // number of the evaluated batch after which one is
   double direction = 1;           // positive: training makes the loss better
   double best_b = std::numeric_limits<double>::infinity();  // of B: beyond it the loss grows again
+  double harm = 0;                // that B does to the loss on behaviour rows
   bool replayable = false;
+  int64_t machines = 0;           // that live
   int64_t steps = 0, replays = 0, evaluated = 0;
 };
+
+constexpr int32_t kBehaviour = 49, kStop = 48;  // tokens: with which a behaviour row begins, and that ends answers
 
 // The adapter is two numbers (A and B), an optimizer keeps a third and a fourth. What a step does depends on its batch, rate, number
 // and seed, as a method's would.
 class Machine : public Steps {
  public:
-  Machine(Script& script, const Method& method) : script_(script), method_(method) {}
+  Machine(Script& script, const Method& method) : script_(script), method_(method) { script.machines++; }
+  ~Machine() override { script_.machines--; }
 
   Outcome train_step(const std::vector<Batch>& batches, double rate, int64_t step, uint64_t seed) override {
     if (step == script_.stop_within) script_.stop = true;
@@ -63,6 +68,7 @@ class Machine : public Steps {
   std::pair<double, double> evaluate_batch(const Batch& batch, const AdapterView* adapter) override {
     if (script_.evaluated++ == script_.stop_in_evaluation) script_.stop = true;
     const double b = static_cast<double>(adapter ? *adapter->at("x.lora_B").data : copies_[now_][1]);
+    if (batch.tokens.at(0) == kBehaviour) return {(1.0 + script_.harm * b) * static_cast<double>(batch.tokens_trained), 0};
     const double beyond = std::max(0.0, b - script_.best_b);
     return {(2.0 - b + 2 * beyond) * static_cast<double>(batch.tokens_trained), 0};
   }
@@ -128,15 +134,28 @@ class MemoryBundle : public Bundle {
         mask_.push_back(token > 0);
         if (token == 2 + row) offsets_.push_back(static_cast<int64_t>(tokens_.size()));
       }
-    const auto bytes = [](const auto& values) { return reinterpret_cast<const uint8_t*>(values.data()); };
-    tensors_["data"] = {{"tokens", {DType::int32, {static_cast<int64_t>(tokens_.size())}, bytes(tokens_), 4 * tokens_.size()}},
-                        {"mask", {DType::uint8, {static_cast<int64_t>(mask_.size())}, bytes(mask_), mask_.size()}},
-                        {"offsets", {DType::int64, {static_cast<int64_t>(offsets_.size())}, bytes(offsets_), 8 * offsets_.size()}}};
+    tensors_["data"] = rows_of(tokens_, mask_, offsets_);
+    // Of every second row the base's answer ends.
+    for (int32_t row = 0; row < 2 * kBehaviourRows; row++) {
+      const std::vector<int32_t> tokens = {kBehaviour, 30 + row, 43, 44, row % 2 ? 45 : kStop};
+      behaviour_tokens_.insert(behaviour_tokens_.end(), tokens.begin(), tokens.end());
+      for (const uint8_t bit : {0, 0, 1, 1, 1}) behaviour_mask_.push_back(bit);
+      behaviour_offsets_.push_back(static_cast<int64_t>(behaviour_tokens_.size()));
+    }
+    tensors_["behaviour"] = rows_of(behaviour_tokens_, behaviour_mask_, behaviour_offsets_);
     for (size_t i = 0; i < 2; i++)
       tensors_["adapter"][i ? "x.lora_B" : "x.lora_A"] = {DType::float32, {1, 1}, reinterpret_cast<const uint8_t*>(&initial_[i]), 4};
   }
   const Manifest& manifest() const override { return manifest_; }
   Manifest& manifest() { return manifest_; }
+  static constexpr int32_t kBehaviourRows = 5;  // whose answers end
+  // With behaviour rows; `answers`: and a plan for answers.
+  void judges_behaviour(bool answers) {
+    manifest_.data_behaviour = "behaviour";
+    manifest_.text.stop_ids = {kStop};
+    manifest_.context_length = 100;
+    if (answers) manifest_.generation = PlanRecord{8, "answers.json", {}};
+  }
   void remember(KnownHashes&) override {}
   void hash_again(const std::string&) override {}
   Bytes file(const std::string&) override { return {}; }
@@ -145,10 +164,17 @@ class MemoryBundle : public Bundle {
   void drop(const std::string&) override {}
 
  private:
+  static Tensors rows_of(const std::vector<int32_t>& tokens, const std::vector<uint8_t>& mask, const std::vector<int64_t>& offsets) {
+    const auto bytes = [](const auto& values) { return reinterpret_cast<const uint8_t*>(values.data()); };
+    return {{"tokens", {DType::int32, {static_cast<int64_t>(tokens.size())}, bytes(tokens), 4 * tokens.size()}},
+            {"mask", {DType::uint8, {static_cast<int64_t>(mask.size())}, bytes(mask), mask.size()}},
+            {"offsets", {DType::int64, {static_cast<int64_t>(offsets.size())}, bytes(offsets), 8 * offsets.size()}}};
+  }
+
   Manifest manifest_{};
-  std::vector<int32_t> tokens_;
-  std::vector<uint8_t> mask_;
-  std::vector<int64_t> offsets_{0};
+  std::vector<int32_t> tokens_, behaviour_tokens_;
+  std::vector<uint8_t> mask_, behaviour_mask_;
+  std::vector<int64_t> offsets_{0}, behaviour_offsets_{0};
   float initial_[2] = {0.5f, 0.0f};
   std::map<std::string, Tensors> tensors_;
 };

@@ -248,7 +248,7 @@ TEST_CASE("two trainers do not share a state") {
   Device device;
   const auto lock = device.store->trainer_lock();
   auto other = device.open();
-  Personal personal{device.bundle, *other, device.script.control, device.personal().make_machine};
+  Personal personal{device.bundle, *other, device.script.control, device.personal().make_machine, {}};
   CHECK(error_of([&] { train(personal, {}); }).kind == Kind::StateLocked);
 }
 
@@ -272,7 +272,8 @@ TEST_CASE("the gate wants better on the user's rows and not much worse in genera
     machine.fill({{"x.lora_B", {&trained, {1}}}});
     Judgement judgement;
     NothingKnown of_answering, of_new;
-    judge(machine, gate, {{"x.lora_A", {&a, {1}}}, {"x.lora_B", {&answering, {1}}}}, of_answering, of_new, changed, judgement);
+    const AdapterView answers = {{"x.lora_A", {&a, {1}}}, {"x.lora_B", {&answering, {1}}}};
+    judge(machine, gate, {answers, of_answering}, {answers, of_answering}, of_new, changed, judgement);
     CHECK(*judgement.accepted == !judgement.refused_because);
     return judgement.refused_because;
   };
@@ -302,7 +303,8 @@ TEST_CASE("a gain that is more than luck has to be of use, too") {
     machine.fill({{"x.lora_B", {&after, {1}}}});
     Judgement judgement;
     NothingKnown of_answering, of_new;
-    judge(machine, gate, {{"x.lora_A", {&a, {1}}}, {"x.lora_B", {&before, {1}}}}, of_answering, of_new, true, judgement);
+    const AdapterView answers = {{"x.lora_A", {&a, {1}}}, {"x.lora_B", {&before, {1}}}};
+    judge(machine, gate, {answers, of_answering}, {answers, of_answering}, of_new, true, judgement);
     return judgement;
   };
   const Judgement any = judged(0);

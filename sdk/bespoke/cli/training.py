@@ -297,6 +297,11 @@ def _stop_by_signal() -> Iterator[Callable[[], bool]]:
     show_default=True,
     help="Which of the user's own examples, without --examples.",
 )
+@click.option(
+    "--behaviour",
+    is_flag=True,
+    help="Measure on the base model's answers to other questions, and show three of them with the answers of today.",
+)
 @engine_option()
 @trust_options
 @format_option
@@ -313,6 +318,7 @@ def evaluate(
     labels: tuple[str, ...],
     wrong: bool,
     split: str,
+    behaviour: bool,
     engine: str | None,
     trust: Trust,
 ) -> None:
@@ -324,8 +330,11 @@ def evaluate(
     \b
     bespoke evaluate chat.bundle --state alice --examples held_out.jsonl --format json
     bespoke evaluate chat.bundle --state alice --examples tickets.csv --task labels --field label=category
+    bespoke evaluate chat.bundle --state alice --behaviour
     """
     _check_task(task, examples, examples_format)
+    if behaviour and examples is not None:
+        raise click.UsageError("--behaviour goes without --examples")
     if (wrong and task is None) or (labels and task != "labels"):
         raise click.UsageError("--wrong goes with --task, and --label with --task labels")
     from bespoke.data.files import ReadReport
@@ -334,6 +343,14 @@ def evaluate(
     need_state(bundle, state, trust)
 
     with PersonalModel.open(bundle, state, engine=engine, **trust) as model:
+        if behaviour:
+            answered = model.evaluate_behaviour()
+            if output.json:
+                print_json(asdict(answered))
+            else:
+                click.echo(str(answered))
+            return
+
         columns = given_fields(fields)
         if examples is not None and task is not None:
             loaded = _task(examples, task, columns, labels, encoding)

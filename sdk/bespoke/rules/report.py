@@ -19,8 +19,21 @@ JudgedOn = Literal["validation", "train"]
 # Why a run was not accepted. "luck": its gain may be chance. "too_small": the gain is not chance, but too small to be useful.
 # "withdrawn": an example was forgotten meanwhile, or the adapter was rolled back.
 RefusedBecause = Literal[
-    "diverged", "nothing_to_judge_by", "no_better", "luck", "too_small", "general_worse", "withdrawn"
+    "diverged",
+    "nothing_to_judge_by",
+    "no_better",
+    "luck",
+    "too_small",
+    "general_worse",
+    "withdrawn",
+    "behaviour_worse",
+    "answers_endless",
+    "answers_empty",
+    "answers_copied",
 ]
+# Why the gate checked no answers: the bundle has no plan for answers, no such plan fits the memory limit, or the base has too few
+# short answers.
+UncheckedBecause = Literal["no_plan", "no_room", "few_answers"]
 Phase = Literal["open", "judge", "step", "commit", "decode"]  # reported when a phase begins; "step": when a step ends
 Stage = Literal["forward", "head", "backward", "update"]  # the calls of a step by their purpose
 STAGES: tuple[str, ...] = get_args(Stage)
@@ -51,15 +64,39 @@ class Evaluation:
     tokens: int
     examples: int
     runtime: ComputedBy = "torch"
+    base_loss: float | None = None  # nats per token, of the base model; only where its own answers are looked at
 
     def __str__(self) -> str:
+        base = "" if self.base_loss is None else f" (the base model: {self.base_loss:.4f})"
         return _table(
-            ("loss", f"{self.loss:.4f} nats a token"),
+            ("loss", f"{self.loss:.4f} nats a token{base}"),
             ("perplexity", f"{self.perplexity:.2f}"),
             ("accuracy", f"{self.accuracy:.1%} of the next tokens"),
             ("looked at", f"{self.tokens} tokens of {self.examples} examples"),
             ("runtime", self.runtime),
         )
+
+
+@dataclass(frozen=True)
+class AnswerPair:
+    """The answers to a prompt: the base model's, and that of the adapter that answers."""
+
+    prompt: str
+    base: str
+    now: str
+
+
+@dataclass(frozen=True)
+class BehaviourReport:
+    """What the adapter that answers does with prompts of kinds that it was never trained on."""
+
+    evaluation: Evaluation  # on the base model's answers, with the base's own loss
+    answers: tuple[AnswerPair, ...]
+
+    def __str__(self) -> str:
+        pairs = (("question", pair.prompt, "base", pair.base, "now", pair.now) for pair in self.answers)
+        tables = [_table(*zip(pair[::2], map(_one_line, pair[1::2]), strict=True)) for pair in pairs]
+        return "\n\n".join([str(self.evaluation), *tables])
 
 
 @dataclass(frozen=True)
@@ -130,6 +167,15 @@ class TrainReport:
     # Bytes at each step's peak: anonymous, shmem, swap, file. Only the core reports them.
     memory_columns: dict[str, tuple[int, ...]] = field(default_factory=dict)
     trains: Factors = "both"  # the trained factors of the adapter: A and B, or B alone
+    # Of the bundle's behaviour rows, the base model's answers to other prompts: nats a token of the base and of the new adapter.
+    behaviour_loss_base: float | None = None
+    behaviour_loss: float | None = None
+    behaviour_tokens: int = 0  # tokens of the behaviour rows that were judged, a sample if there are many
+    checked_answers: int = 0  # answers of the new adapter that were checked
+    answer_tokens: float | None = None  # mean length of those answers
+    base_answer_tokens: float | None = None  # mean length of the base's answers to the same prompts
+    first_tokens_kept: float | None = None  # share of the first tokens that are equal to the base's
+    answers_unchecked_because: UncheckedBecause | None = None
 
     @property
     def peak_bytes(self) -> int:
@@ -166,6 +212,8 @@ class TrainReport:
             )
         if self.general_loss_before is not None:
             rows.append(("general loss", _change(self.general_loss_before, self.general_loss)))
+        if self.behaviour_loss_base is not None:
+            rows.append(("behaviour", self._behaviour()))
         rows += [("accepted", self._verdict()), ("stopped because", self.stopped_because)]
         if (spent := sum(self.seconds_by_stage.values())) > 0:
             rows.append(("share", ", ".join(f"{stage} {s / spent:.0%}" for stage, s in self.seconds_by_stage.items())))
@@ -233,6 +281,36 @@ class TrainReport:
                 return f"the loss on the bundle's own texts is {change}"
             case "withdrawn":
                 return "an example was forgotten meanwhile, or the adapter rolled back"
+            case "behaviour_worse":
+                return f"answers to other questions became much worse ({self._behaviour_losses()})"
+            case "answers_endless":
+                return "answers to other questions do not end any more"
+            case "answers_empty":
+                return "answers to other questions are empty"
+            case "answers_copied":
+                return "answers to other questions repeat what was learned"
+
+    def _behaviour(self) -> str:
+        """The judgement of the adapter's answers to other questions, in words."""
+        words = f"answers to other questions: {self._behaviour_losses()}, on {self.behaviour_tokens} tokens"
+        if self.checked_answers:
+            return (
+                f"{words}; {self.checked_answers} answers checked, {self.answer_tokens:.0f} tokens long"
+                f" (the base's {self.base_answer_tokens:.0f}), {self.first_tokens_kept:.0%} of their first tokens as the base's"
+            )
+        match self.answers_unchecked_because:
+            case None:
+                return words
+            case "no_plan":
+                return f"{words}; answers were not checked: the bundle has no plan for answers"
+            case "no_room":
+                return f"{words}; answers were not checked: the bundle's plans for answers do not fit the memory limit"
+            case "few_answers":
+                return f"{words}; answers were not checked: the base has too few short answers"
+
+    def _behaviour_losses(self) -> str:
+        new = "none" if self.behaviour_loss is None else f"{self.behaviour_loss:.3f}"
+        return f"{new} nats a token, the base's own {self.behaviour_loss_base:.3f}"
 
     def _gained(self) -> str:
         """The gain in words, on the loss that decides. Without an example that is the general loss."""
@@ -266,6 +344,10 @@ def megabytes(size: int | None) -> str:
 def _table(*rows: tuple[str, str]) -> str:
     width = max(len(name) for name, _ in rows) + 2
     return "\n".join(f"{name:<{width}}{value}" for name, value in rows)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()) or "(nothing)"
 
 
 def _range(name: str, column: Sequence[int]) -> str:

@@ -34,6 +34,7 @@ RANK = 2
 ALPHA = 8.0
 METHODS = ("mesp", "mebp", "mezo")
 POISON = 130  # in none of these examples
+STOP = 129  # nor this one
 
 
 @pytest.fixture(scope="session")
@@ -135,6 +136,20 @@ def with_general(source: Path, target: Path, train: Sequence[dict[str, Any]], va
         lambda manifest: manifest.model_copy(update={"data": manifest.data.model_copy(update=names)}),
         files=files,
     )
+
+
+def with_behaviour(source: Path, target: Path, examples: Sequence[dict[str, Any]]) -> Path:
+    """The bundle with answers of the base model to other prompts; tokens STOP end answers."""
+    made = (TokenRow(np.array(one["tokens"], np.int32), np.array(one["mask"], np.uint8)) for one in examples)
+    name = "data/behaviour.safetensors"
+
+    def change(manifest: Manifest) -> Manifest:
+        data = manifest.data.model_copy(update={"behaviour": name})
+        return manifest.model_copy(
+            update={"data": data, "text": manifest.text.model_copy(update={"stop_ids": (STOP,)})}
+        )
+
+    return changed(source, target, change, files={name: TokenRows.from_rows(made).to_bytes()})
 
 
 def poisoned(source: Path, target: Path) -> Path:

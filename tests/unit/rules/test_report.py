@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bespoke.rules.report import Evaluation, JudgedStep, MemoryReport, TrainReport
+from bespoke.rules.report import AnswerPair, BehaviourReport, Evaluation, JudgedStep, MemoryReport, TrainReport
 from bespoke.rules.steps_csv import steps_csv
 
 MEMORY = MemoryReport(
@@ -69,6 +69,17 @@ SMALL = {
 }
 GENERAL = {**UNJUDGED, "accepted": False, "general_loss_before": 2.0, "general_loss": 1.999, "useful_gain": 0.004}
 
+WORSE_BEHAVIOUR = {"behaviour_loss_base": 0.974, "behaviour_loss": 1.821, "behaviour_tokens": 1800}
+ANSWERED = {
+    "behaviour_loss_base": 0.974,
+    "behaviour_loss": 0.967,
+    "behaviour_tokens": 1800,
+    "checked_answers": 4,
+    "answer_tokens": 9.25,
+    "base_answer_tokens": 11.5,
+    "first_tokens_kept": 0.75,
+}
+
 
 @pytest.mark.parametrize(
     ("fields", "judged", "words"),
@@ -85,6 +96,22 @@ GENERAL = {**UNJUDGED, "accepted": False, "general_loss_before": 2.0, "general_l
         (WORSE, True, "no: the loss on the bundle's own texts is 10.0% worse"),
         ({**WORSE, "general_loss": 2.0}, True, "no: the loss on the bundle's own texts is not better"),
         ({**WORSE, "general_loss": None}, True, "no: the loss on the bundle's own texts is not better"),
+        (
+            {**WORSE_BEHAVIOUR, "refused_because": "behaviour_worse"},
+            True,
+            "no: answers to other questions became much worse (1.821 nats a token, the base's own 0.974); the adapter before it",
+        ),
+        (
+            {**ANSWERED, "refused_because": "answers_endless"},
+            True,
+            "no: answers to other questions do not end any more",
+        ),
+        ({**ANSWERED, "refused_because": "answers_empty"}, True, "no: answers to other questions are empty"),
+        (
+            {**ANSWERED, "refused_because": "answers_copied"},
+            True,
+            "no: answers to other questions repeat what was learned",
+        ),
         ({"refused_because": "withdrawn"}, True, "no: an example was forgotten meanwhile"),
         ({"refused_because": "nothing_to_judge_by"}, True, "no: there is no example and no text of the bundle's"),
         ({"refused_because": "diverged"}, True, "no: the loss was no number in three steps in a row"),
@@ -103,6 +130,38 @@ def test_what_was_not_judged_is_not_called_refused(fields: dict[str, Any], judge
     made = report(**fields)
     assert made.judged is judged
     assert said(made, "accepted").startswith(words)
+
+
+KEPT = "answers to other questions: 0.967 nats a token, the base's own 0.974, on 1800 tokens"
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({}, "; 4 answers checked, 9 tokens long (the base's 12), 75% of their first tokens as the base's"),
+        ({"answers_unchecked_because": "no_plan"}, "; answers were not checked: the bundle has no plan for answers"),
+        (
+            {"answers_unchecked_because": "no_room"},
+            "; answers were not checked: the bundle's plans for answers do not fit the memory limit",
+        ),
+        (
+            {"answers_unchecked_because": "few_answers"},
+            "; answers were not checked: the base has too few short answers",
+        ),
+        ({"refused_because": "luck", "accepted": False}, ""),
+    ],
+)
+def test_it_says_what_became_of_other_answers(fields: dict[str, Any], words: str) -> None:
+    unchecked = {"checked_answers": 0, "answer_tokens": None, "base_answer_tokens": None, "first_tokens_kept": None}
+    judged = {**LUCK, **ANSWERED, "accepted": True, "refused_because": None, **(unchecked if fields else {}), **fields}
+    assert said(report(**judged), "behaviour") == KEPT + words
+
+
+def test_behaviour_shows_both_answers_to_a_prompt() -> None:
+    measured = Evaluation(loss=0.967, perplexity=2.6, accuracy=0.5, tokens=80, examples=3, base_loss=0.974)
+    text = str(BehaviourReport(measured, (AnswerPair("How does rain form?", "Water\nrises.", ""),)))
+    assert "0.9670 nats a token (the base model: 0.9740)" in text
+    assert text.splitlines()[-3:] == ["question  How does rain form?", "base      Water rises.", "now       (nothing)"]
 
 
 def test_it_says_better_by_how_much_on_how_many_and_at_which_step() -> None:

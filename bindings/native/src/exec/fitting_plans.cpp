@@ -5,14 +5,21 @@
 
 namespace bespoke {
 
-const SmallerPlans* fitting_plans(const std::vector<PlanRecord>& whole, const std::vector<SmallerPlans>& smaller, const Limits& limits) {
+namespace {
+
+bool has_room_for(uint64_t peak_bytes, const Limits& limits) {
   const int64_t limit = limits.memory_bytes;
-  const auto has_room = [&](const std::vector<PlanRecord>& plans) {
-    return limit < 0 || limits.idle_bytes + static_cast<int64_t>(peak_of(plans)) <= limit;
-  };
-  if (smaller.empty() || has_room(whole)) return nullptr;
+  return limit < 0 || limits.idle_bytes + static_cast<int64_t>(peak_bytes) <= limit;
+}
+
+}  // namespace
+
+bool has_room(const PlanRecord& plan, const Limits& limits) { return has_room_for(plan.estimate.peak_bytes, limits); }
+
+const SmallerPlans* fitting_plans(const std::vector<PlanRecord>& whole, const std::vector<SmallerPlans>& smaller, const Limits& limits) {
+  if (smaller.empty() || has_room_for(peak_of(whole), limits)) return nullptr;
   for (const SmallerPlans& one : smaller)
-    if (has_room(one.plans)) return &one;
+    if (has_room_for(peak_of(one.plans), limits)) return &one;
   return &smaller.back();
 }
 

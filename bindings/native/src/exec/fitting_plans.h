@@ -15,4 +15,6 @@ const SmallerPlans* fitting_plans(const std::vector<PlanRecord>& whole, const st
 // GenerationError where the bundle has none.
 const PlanRecord& plan_for_answers(const Manifest& manifest, const Limits& limits);
 
+bool has_room(const PlanRecord& plan, const Limits& limits);
+
 }  // namespace bespoke

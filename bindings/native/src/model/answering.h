@@ -39,4 +39,20 @@ class Answering {
   std::optional<int64_t> cached_version_;  // of the adapter that the rows in the cache are of
 };
 
+// A machine for answers, as the gate uses one.
+class GateAnswers : public AnswerSteps {
+ public:
+  GateAnswers(Bundle& bundle, const PlanRecord& plan, const Engine& engine, MemoryGuard& guard, Control& control)
+      : machine_(bundle, plan, engine, guard, control) {}
+  void read(const std::vector<int64_t>& tokens, const AdapterView& adapter) override {
+    machine_.prefill(tokens, 0, adapter);
+    position_ = static_cast<int64_t>(tokens.size());
+  }
+  std::vector<float> next(int64_t token, const AdapterView& adapter) override { return machine_.decode(token, position_++, adapter); }
+
+ private:
+  Machine machine_;
+  int64_t position_ = 0;  // of the next token
+};
+
 }  // namespace bespoke

@@ -125,6 +125,9 @@ std::string PersonalModel::compute_by_method(CallSettings settings, Work work) {
     answering_.reset();  // its memory is wanted; sessions have their words
     Personal personal{*bundle_, *computing_store_, control_, [&](const Method& method, MemoryGuard& guard, const std::string& scratch_path) {
                         return std::make_unique<Machine>(*bundle_, method, *engine_, guard, control_, scratch_path);
+                      },
+                      [&](const PlanRecord& plan, MemoryGuard& guard) {
+                        return std::make_unique<GateAnswers>(*bundle_, plan, *engine_, guard, control_);
                       }};
     return work(personal);
   });

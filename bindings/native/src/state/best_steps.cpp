@@ -53,6 +53,14 @@ std::vector<JudgedStep> StateStore::judged_steps(int64_t run) {
 }
 
 bool StateStore::keep_judged_step(int64_t run, const JudgedStep& judged, const std::vector<StateTensor>* best) {
+  return keep_step(run, judged.step, judged.loss, best);
+}
+
+bool StateStore::keep_only_step(int64_t run, int64_t step, const std::vector<StateTensor>& adapter) {
+  return keep_step(run, step, std::nullopt, &adapter);
+}
+
+bool StateStore::keep_step(int64_t run, int64_t step, std::optional<double> loss, const std::vector<StateTensor>* best) {
   FilesLock lock(folder_);
   std::optional<TensorFile> record;
   if (best) {
@@ -64,11 +72,11 @@ bool StateStore::keep_judged_step(int64_t run, const JudgedStep& judged, const s
     Transaction transaction(*database_);
     kept = Statement(*database_, "SELECT 1 FROM runs WHERE id = ? AND ended_because IS NULL").bind(run).step();
     if (!kept) return;
-    Statement(*database_, "INSERT OR REPLACE INTO judgements (run, step, loss) VALUES (?, ?, ?)")
-        .bind(run).bind(judged.step).bind(judged.loss).run();
+    if (loss)
+      Statement(*database_, "INSERT OR REPLACE INTO judgements (run, step, loss) VALUES (?, ?, ?)").bind(run).bind(step).bind(*loss).run();
     if (record)
       Statement(*database_, "INSERT OR REPLACE INTO best_steps (run, step, file, sha256, bytes) VALUES (?, ?, ?, ?, ?)")
-          .bind(run).bind(judged.step).bind(record->file).bind(record->sha256).bind(record->bytes).run();
+          .bind(run).bind(step).bind(record->file).bind(record->sha256).bind(record->bytes).run();
     if (record) count_written(*database_, run, record->bytes);
     transaction.commit();
   };

@@ -34,7 +34,7 @@ std::vector<int64_t> numbers(Statement& statement) {
 
 // True where the run was unfinished.
 bool forget_run(Database& database, int64_t run) {
-  for (const char* table : {"slots", "journal", "metrics", "judgements", "best_steps"})
+  for (const char* table : {"slots", "journal", "metrics", "judgements", "best_steps", "answers"})
     Statement(database, std::string("DELETE FROM ") + table + " WHERE run = ?").bind(run).run();
   const bool unfinished = Statement(database, "SELECT 1 FROM runs WHERE id = ? AND ended_because IS NULL").bind(run).step();
   const std::string ended_at = now();
@@ -76,7 +76,7 @@ Forgotten forget_example(Database& database, const std::string& id) {
 void forget_all_runs(Database& database) {
   database.execute("DELETE FROM versions");
   drop_losses(database);
-  database.execute("DELETE FROM runs");  // cascades to slots, journal, metrics, judgements, best steps, lists of examples
+  database.execute("DELETE FROM runs");  // cascades to slots, journal, metrics, judgements, best steps, answers, lists of examples
 }
 
 Forgotten StateStore::forget(const std::string& id) {

@@ -165,6 +165,7 @@ bool StateStore::end(int64_t run, const std::string& reason) {
   if (!ended) return false;
   Statement(*database_, "DELETE FROM slots WHERE run = ?").bind(run).run();
   Statement(*database_, "DELETE FROM best_steps WHERE run = ?").bind(run).run();
+  Statement(*database_, "DELETE FROM answers WHERE run = ?").bind(run).run();
   drop_stale_losses(*database_);
   return true;
 }

@@ -92,6 +92,13 @@ CREATE TABLE best_steps (
                                        R"(
 ALTER TABLE runs ADD COLUMN bytes_written INTEGER NOT NULL DEFAULT 0 CHECK (bytes_written >= 0);
 ALTER TABLE versions ADD COLUMN text_rules TEXT;
+)",
+                                       R"(
+CREATE TABLE answers (
+  run INTEGER NOT NULL REFERENCES runs (id) ON DELETE CASCADE, step INTEGER NOT NULL CHECK (step > 0),
+  prompt TEXT NOT NULL, tokens BLOB NOT NULL CHECK (length(tokens) % 4 = 0),
+  PRIMARY KEY (run, step, prompt)
+) STRICT, WITHOUT ROWID;
 )"};
 constexpr int64_t kVersion = std::size(kSteps);
 

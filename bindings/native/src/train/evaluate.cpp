@@ -114,18 +114,24 @@ std::optional<Evaluation> evaluate(Steps& machine, const RowSource& rows, const 
   return Evaluation{mean, perplexity, sums.correct / static_cast<double>(sums.tokens), sums.tokens, examples};
 }
 
-void judge(Steps& machine, const GateData& data, const AdapterView& answering, KnownLosses& of_answering, KnownLosses& of_new,
-           bool changed, Judgement& judgement) {
+void judge(Steps& machine, const GateData& data, const Compared& answering, const Compared& base, KnownLosses& of_new, bool changed,
+           Judgement& judgement) {
   judgement.judged_on = data.judged_on;
   judgement.examples = data.examples;
   judgement.tokens = data.tokens;
   judgement.of_tokens = data.of_tokens;
-  const std::vector<Sums> before = sums_by_part(machine, *data.user, &answering, data.rules, of_answering);
+  const std::vector<Sums> before = sums_by_part(machine, *data.user, &answering.adapter, data.rules, answering.known);
   const auto& old = judgement.before = mean_of(before);
-  const auto& old_general = judgement.general_before = loss_on(machine, *data.general, &answering, data.rules, of_answering);
+  const auto& old_general = judgement.general_before = loss_on(machine, *data.general, &answering.adapter, data.rules, answering.known);
   const std::vector<Sums> after = sums_by_part(machine, *data.user, nullptr, data.rules, of_new);
   const auto& now = judgement.after = mean_of(after);
   const auto& now_general = judgement.general_after = loss_on(machine, *data.general, nullptr, data.rules, of_new);
+  auto &of_base = judgement.behaviour_base, &of_adapter = judgement.behaviour;
+  if (data.behaviour) {
+    judgement.behaviour_tokens = data.behaviour_tokens;
+    of_base = loss_on(machine, *data.behaviour, &base.adapter, data.rules, base.known);
+    of_adapter = loss_on(machine, *data.behaviour, nullptr, data.rules, of_new);
+  }
   const std::vector<Pair> pairs = paired(before, after);
   const auto& least = judgement.least_gain = standard_error(pairs);
   const double normal_quantile = data.few ? kOneInTen : kOneInForty;
@@ -138,6 +144,7 @@ void judge(Steps& machine, const GateData& data, const AdapterView& answering, K
   if (!changed || (!old && !old_general)) return judgement.refuse(Refused::nothing_to_judge_by);
   if (old && !(gain > 0)) return judgement.refuse(Refused::no_better);
   if (old && !(gain > least.value_or(0))) return judgement.refuse(Refused::luck);
+  if (of_base && !(*of_adapter <= *of_base * (1 + data.general_tolerance))) return judgement.refuse(Refused::behaviour_worse);
   const double most = !old_general ? 0 : old ? *old_general * (1 + data.general_tolerance) : *old_general;
   const bool holds = !old_general || (now_general && (old ? *now_general <= most : *now_general < most));
   if (!holds) return judgement.refuse(Refused::general_worse);

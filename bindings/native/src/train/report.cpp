@@ -54,6 +54,14 @@ std::string report_json(const TrainReport& report, const Trained& trained) {
   std::optional<double> gain;
   if (judgement.before && judgement.after) gain = *judgement.before - *judgement.after;
   const auto& refused_because = judgement.refused_because;
+  const auto& behaviour_loss_base = judgement.behaviour_base;
+  const auto& behaviour_loss = judgement.behaviour;
+  const auto& behaviour_tokens = judgement.behaviour_tokens;
+  const auto& checked_answers = judgement.answers.count;
+  const auto& answer_tokens = judgement.answers.tokens;
+  const auto& base_answer_tokens = judgement.answers.base_tokens;
+  const auto& first_tokens_kept = judgement.answers.first_tokens_kept;
+  const auto& answers_unchecked_because = judgement.answers.unchecked_because;
   const auto& stopped_because = report.stopped_because;
   const Ordered memory = document_of(report.memory);
   Ordered step_peak_bytes = Ordered::array();

@@ -5,6 +5,8 @@
 #include <chrono>
 
 #include "exec/fitting_plans.h"
+#include "train/behaviour.h"
+#include "train/checked_answers.h"
 #include "train/judged.h"
 #include "train/report.h"
 #include "train/stored_losses.h"
@@ -72,35 +74,108 @@ GateData gate_of(Personal& personal, const Run& run, const Method& method) {
   gate.of_tokens = predicted(places);
   gate.user = user_rows(personal.store, judged);
   gate.general = general_rows(personal.bundle, manifest.data_valid);
+  BehaviourSample behaviour = behaviour_sample(personal.bundle);
+  gate.behaviour = std::move(behaviour.rows);
+  gate.behaviour_tokens = behaviour.tokens;
   gate.general_tolerance = method.training.general_tolerance;
   gate.useful_gain = method.training.useful_gain;
   gate.rules = {method.training.batch_size, manifest.vocab_size};
   return gate;
 }
 
-void decide(Personal& personal, Steps& machine, const Run& run, int64_t step, Judgement& judgement, Stopped reason) {
-  if (*judgement.accepted) {
-    const std::vector<NamedTensor> adapter = machine.adapter();
-    const std::string metrics = judgement_json(judgement.after ? &*judgement.after : nullptr,
-                                               judgement.before ? &*judgement.before : nullptr);
-    if (!personal.store.accept(run.id, step, state_tensors(adapter), metrics)) judgement.refuse(Refused::withdrawn);
-  }
-  personal.store.end_run(run.id, name_of(reason));
-}
+// The gate of a run that has ended: what it learned at its best step answers from now on, or is dropped.
+class Gate {
+ public:
+  // `machine` is dropped where answers are checked: the two do not take memory at the same time.
+  Gate(Personal& personal, std::unique_ptr<Steps>& machine, const Run& run, const Method& method, MemoryGuard& guard, TrainReport& report)
+      : personal_(personal), machine_(machine), run_(run), method_(method), guard_(guard), report_(report),
+        best_(personal.store.best_step(run.id)), step_(best_ ? best_->step : report.total_steps) {}
 
-// The run has ended: what it had learned at its best step answers from now on, or is dropped.
-void judge_run(Personal& personal, Steps& machine, const Run& run, const Method& method, TrainReport& report) {
-  personal.control.tell(Phase::judge, report.total_steps, run.steps);
-  const std::optional<BestStep> best = personal.store.best_step(run.id);
-  if (best) machine.fill(source_of(best->adapter));
-  const int64_t step = best ? best->step : report.total_steps;
-  const Adapter answering = answering_adapter(personal.bundle, personal.store);
-  StoredLosses of_answering(personal.store, answering.version), of_new(personal.store, -run.id, step);
-  const bool changed = step > 0 && report.stopped_because != Stopped::diverged;
-  judge(machine, gate_of(personal, run, method), answering.tensors, of_answering, of_new, changed, report.judgement);
-  if (report.stopped_because == Stopped::diverged) report.judgement.refuse(Refused::diverged);
-  decide(personal, machine, run, step, report.judgement, report.stopped_because);
-}
+  // Throws Abandoned where the call must end, RowForgotten.
+  void judge_run() {
+    tell();
+    if (best_) machine_->fill(source_of(best_->adapter));
+    const Adapter answering = answering_adapter(personal_.bundle, personal_.store);
+    const TensorSource base = adapter_of(personal_.bundle);
+    StoredLosses of_answering(personal_.store, answering.version), of_base(personal_.store, 0), of_new(personal_.store, -run_.id, step_);
+    const bool changed = step_ > 0 && report_.stopped_because != Stopped::diverged;
+    Judgement& judgement = report_.judgement;
+    judge(*machine_, gate_of(personal_, run_, method_), {answering.tensors, of_answering}, {base, of_base}, of_new, changed, judgement);
+    if (report_.stopped_because == Stopped::diverged) judgement.refuse(Refused::diverged);
+    if (*judgement.accepted) check_answers();
+    decide();
+  }
+
+ private:
+  void tell() { personal_.control.tell(Phase::judge, report_.total_steps, run_.steps); }
+
+  void check_answers() {
+    const Manifest& manifest = personal_.bundle.manifest();
+    std::optional<Unchecked>& unchecked = report_.judgement.answers.unchecked_because;
+    if (!manifest.data_behaviour) return;
+    const std::vector<AskedAnswer> asked = asked_answers(*behaviour_rows(personal_.bundle), manifest.text.stop_ids, manifest.context_length);
+    if (!manifest.generation) unchecked = Unchecked::no_plan;
+    else if (!has_room(plan_for_answers(manifest, personal_.control.limits()), personal_.control.limits())) unchecked = Unchecked::no_room;
+    else if (asked.size() < kLeastAnswers) unchecked = Unchecked::few_answers;
+    if (unchecked) return;
+    keep_adapter();
+    report_.judgement.accepted.reset();  // not judged, if the call has to end now
+    try {
+      ask(asked);
+    } catch (const Error& error) {
+      if (error.kind != Kind::Budget) throw;
+      report_.judgement.answers = {};
+      unchecked = Unchecked::no_room;  // the process holds more than the plan knows of
+    }
+    if (!report_.judgement.refused_because) report_.judgement.accepted = true;
+  }
+
+  // Into a file of the state, which is mapped: while the model answers, nothing of the adapter takes anonymous memory.
+  void keep_adapter() {
+    if (!best_) {
+      const std::vector<NamedTensor> adapter = machine_->adapter();
+      personal_.store.keep_only_step(run_.id, step_, state_tensors(adapter));
+      best_ = personal_.store.best_step(run_.id);
+      if (!best_) throw RowForgotten{};
+    }
+    guard_.observe();
+    machine_.reset();
+  }
+
+  void ask(const std::vector<AskedAnswer>& asked) {
+    const std::vector<int64_t>& stop_ids = personal_.bundle.manifest().text.stop_ids;
+    const PlanRecord& plan = plan_for_answers(personal_.bundle.manifest(), personal_.control.limits());
+    tell();
+    const std::unique_ptr<AnswerSteps> model = personal_.make_answer_steps(plan, guard_);
+    const std::vector<GivenAnswer> given =
+        given_answers(*model, source_of(best_->adapter), asked, stop_ids, {personal_.store, run_.id, step_}, personal_.control);
+    report_.judgement.answers = checked(asked, given);
+    const auto learned = user_rows(personal_.store, personal_.store.rows(run_.id, Split::train));
+    if (const auto why = refused_for(asked, given, *learned, stop_ids, personal_.control)) report_.judgement.refuse(*why);
+  }
+
+  void decide() {
+    Judgement& judgement = report_.judgement;
+    if (*judgement.accepted) {
+      const std::string metrics = judgement_json(judgement.after ? &*judgement.after : nullptr,
+                                                 judgement.before ? &*judgement.before : nullptr);
+      std::vector<NamedTensor> adapter;
+      if (machine_) adapter = machine_->adapter();
+      const std::vector<StateTensor> tensors = machine_ ? state_tensors(adapter) : best_->adapter.all();
+      if (!personal_.store.accept(run_.id, step_, tensors, metrics)) judgement.refuse(Refused::withdrawn);
+    }
+    personal_.store.end_run(run_.id, name_of(report_.stopped_because));
+  }
+
+  Personal& personal_;
+  std::unique_ptr<Steps>& machine_;
+  const Run& run_;
+  const Method& method_;
+  MemoryGuard& guard_;
+  TrainReport& report_;
+  std::optional<BestStep> best_;
+  const int64_t step_;
+};
 
 bool ends_run(Stopped reason) {
   return reason == Stopped::finished || reason == Stopped::no_better || reason == Stopped::diverged;
@@ -123,8 +198,9 @@ void refuse_what_cannot_fit(const Method& method, int64_t estimate, int64_t idle
 }
 
 // The steps of a run and, where they end it, the gate. An example of it may be forgotten at any moment.
-Trained train_run(Personal& personal, const TrainRequest& request, const Run& run, const Method& method, Steps& machine, MemoryGuard& guard,
-                  TrainReport& report) {
+Trained train_run(Personal& personal, const TrainRequest& request, const Run& run, const Method& method,
+                  std::unique_ptr<Steps>& owned, MemoryGuard& guard, TrainReport& report) {
+  Steps& machine = *owned;
   const Training& training = method.training;
   const int64_t vocab_size = personal.bundle.manifest().vocab_size;
   const auto user = user_rows(personal.store, personal.store.rows(run.id, Split::train));
@@ -147,7 +223,8 @@ Trained train_run(Personal& personal, const TrainRequest& request, const Run& ru
     report.seconds_by_stage = machine.seconds_by_stage();
     report.judgements = search.judged();
     report.best_step = search.best();
-    if (ends_run(report.stopped_because)) judge_run(personal, machine, run, method, report);
+    report.longest_call_seconds = machine.longest_call_seconds();
+    if (ends_run(report.stopped_because)) Gate(personal, owned, run, method, guard, report).judge_run();
   } catch (const Abandoned&) {  // in the gate: what was trained is committed, the next call judges it
     report.stopped_because = personal.control.why();
   } catch (const RowForgotten&) {  // at the start or in the gate: the run has ended
@@ -156,18 +233,24 @@ Trained train_run(Personal& personal, const TrainRequest& request, const Run& ru
   return trainer ? trainer->trained() : Trained();
 }
 
-// What the adapter that answers is worth on some rows, which are asked for once the machine is there.
+// What the adapter that answers is worth on some rows, which are asked for once the machine is there; `base`: and the base model.
 template <class Rows>
-std::string judged(Personal& personal, const Wording& subject, Rows rows_of, int64_t examples) {
+std::string judged(Personal& personal, const Wording& subject, const char* next_step, bool base, Rows rows_of, int64_t examples) {
   const Method method = by_fitting_plans(personal.bundle.manifest().method(""), personal.control.limits()).method;
   MemoryGuard guard(personal.control.limits());
   const std::unique_ptr<Steps> machine = personal.make_machine(method, guard, "");
   const std::unique_ptr<RowSource> rows = rows_of();
   const Adapter adapter = answering_adapter(personal.bundle, personal.store);
-  const auto found = evaluate(*machine, *rows, &adapter.tensors, {method.training.batch_size, personal.bundle.manifest().vocab_size}, examples);
-  if (found) return report_json(*found);
-  throw Error(Kind::Data, subject, "none", "at least one", "Add examples; from the fifth on, one in ten is kept for validation");
+  const EvaluationRules rules{method.training.batch_size, personal.bundle.manifest().vocab_size};
+  auto measured = evaluate(*machine, *rows, &adapter.tensors, rules, examples);
+  if (!measured) throw Error(Kind::Data, subject, "none", "at least one", next_step);
+  const TensorSource of_bundle = adapter_of(personal.bundle);
+  StoredLosses known(personal.store, 0);
+  if (base) measured->base_loss = loss_on(*machine, *rows, &of_bundle, rules, known);
+  return report_json(*measured);
 }
+
+constexpr const char* kAddExamples = "Add examples; from the fifth on, one in ten is kept for validation";
 
 }  // namespace
 
@@ -221,10 +304,10 @@ std::string train(Personal& personal, const TrainRequest& request) {
 
   MemoryGuard guard(personal.control.limits());
   refuse_what_cannot_fit(method, report.memory.estimate_bytes, personal.control.limits().idle_bytes, guard);
-  const std::unique_ptr<Steps> machine = personal.make_machine(fitting.method, guard, personal.store.scratch_path());
-  const Trained trained = train_run(personal, request, run, method, *machine, guard, report);
+  std::unique_ptr<Steps> machine = personal.make_machine(fitting.method, guard, personal.store.scratch_path());
+  const Trained trained = train_run(personal, request, run, method, machine, guard, report);
 
-  report.longest_call_seconds = machine->longest_call_seconds();
+  if (machine) report.longest_call_seconds = machine->longest_call_seconds();
   guard.observe();
   if (const int64_t limit = personal.control.limits().memory_bytes; limit >= 0) report.memory.limit_bytes = limit;
   report.memory.idle_bytes = personal.control.limits().idle_bytes;
@@ -239,12 +322,18 @@ std::string train(Personal& personal, const TrainRequest& request) {
 }
 
 std::string evaluate_split(Personal& personal, const std::string& split) {
+  if (split == "behaviour") {
+    BehaviourSample sample = behaviour_sample(personal.bundle);
+    const int64_t rows = sample.rows ? static_cast<int64_t>(sample.rows->size()) : 0;
+    return judged(personal, "the bundle's behaviour rows", "Build the bundle again, with answers of the model's own", true,
+                  [&] { return sample.rows ? std::move(sample.rows) : no_rows(); }, rows);
+  }
   if (split != "train" && split != "validation")
-    throw Error(Kind::Config, setting("split"), "'" + split + "'", "'train' or 'validation'", "Name one of these two");
+    throw Error(Kind::Config, setting("split"), "'" + split + "'", "'train', 'validation' or 'behaviour'", "Name one of these");
   const std::string subject = "examples of split '" + split + "'";
   const Split which = split == "train" ? Split::train : Split::validation;
   try {
-    return judged(personal, subject, [&] { return user_rows(personal.store, personal.store.rows(which)); },
+    return judged(personal, subject, kAddExamples, false, [&] { return user_rows(personal.store, personal.store.rows(which)); },
                   personal.store.example_count(which));
   } catch (const RowForgotten&) {
     throw Error(Kind::Data, subject, "one that was forgotten meanwhile", "examples that stay", "Evaluate again");
@@ -252,7 +341,7 @@ std::string evaluate_split(Personal& personal, const std::string& split) {
 }
 
 std::string evaluate_rows(Personal& personal, std::vector<TokenRow> rows, int64_t examples) {
-  return judged(personal, setting("examples"), [&] { return given_rows(std::move(rows)); }, examples);
+  return judged(personal, setting("examples"), kAddExamples, false, [&] { return given_rows(std::move(rows)); }, examples);
 }
 
 }  // namespace bespoke

@@ -17,11 +17,15 @@ namespace bespoke {
 // A machine for a method, which outlives it. `scratch_path` empty: for answers only, nothing is kept on disk.
 using MakeMachine = std::function<std::unique_ptr<Steps>(const Method& method, MemoryGuard& guard, const std::string& scratch_path)>;
 
+// For a plan for answers, as the gate uses it.
+using MakeAnswerSteps = std::function<std::unique_ptr<AnswerSteps>(const PlanRecord& plan, MemoryGuard& guard)>;
+
 struct Personal {  // one bundle, one user's state and one call; all of it outlives what is done with it
   Bundle& bundle;
   StateStore& store;
   Control& control;
   MakeMachine make_machine;
+  MakeAnswerSteps make_answer_steps;
 };
 
 // Starts a run, or continues the unfinished one; at the end the gate accepts or refuses. The report, as JSON.
@@ -31,8 +35,9 @@ struct Personal {  // one bundle, one user's state and one call; all of it outli
 // BudgetExceeded where going on would pass the limit (what was done is committed), StateLocked where another process trains.
 std::string train(Personal& personal, const TrainRequest& request);
 
-// Loss, perplexity and accuracy of the adapter that answers, as JSON: on the user's examples of a split ("validation" or "train"), or on
-// rows of other examples, so many. DataError where there are none; Abandoned where the call must end.
+// Loss, perplexity and accuracy of the adapter that answers, as JSON: on the user's examples of a split ("validation" or "train"), on
+// the bundle's behaviour rows ("behaviour"), with the base model's loss on them, or on rows of other examples, so many. DataError where
+// there are none; Abandoned where the call must end.
 std::string evaluate_split(Personal& personal, const std::string& split);
 std::string evaluate_rows(Personal& personal, std::vector<TokenRow> rows, int64_t examples);
 

@@ -65,6 +65,10 @@ enum class RefusedBecause {
     @SerialName("too_small") TOO_SMALL,
     @SerialName("general_worse") GENERAL_WORSE,
     @SerialName("withdrawn") WITHDRAWN,
+    @SerialName("behaviour_worse") BEHAVIOUR_WORSE,
+    @SerialName("answers_endless") ANSWERS_ENDLESS,
+    @SerialName("answers_empty") ANSWERS_EMPTY,
+    @SerialName("answers_copied") ANSWERS_COPIED,
     UNKNOWN,
 }
 
@@ -73,6 +77,15 @@ enum class RefusedBecause {
 enum class Trains {
     @SerialName("both") BOTH,
     @SerialName("B") B,
+    UNKNOWN,
+}
+
+/** What `answers_unchecked_because` may say. */
+@Serializable
+enum class AnswersUncheckedBecause {
+    @SerialName("no_plan") NO_PLAN,
+    @SerialName("no_room") NO_ROOM,
+    @SerialName("few_answers") FEW_ANSWERS,
     UNKNOWN,
 }
 
@@ -129,6 +142,7 @@ data class Evaluation(
     @SerialName("tokens") val tokens: Long,
     @SerialName("examples") val examples: Long,
     @SerialName("runtime") val runtime: Runtime = Runtime.UNKNOWN,
+    @SerialName("base_loss") val baseLoss: Double?,
 )
 
 /**
@@ -279,6 +293,14 @@ data class TrainReport(
     @SerialName("seconds_by_stage") val secondsByStage: TrainReportSecondsByStage,
     @SerialName("memory_columns") val memoryColumns: TrainReportMemoryColumns,
     @SerialName("trains") val trains: Trains = Trains.UNKNOWN,
+    @SerialName("behaviour_loss_base") val behaviourLossBase: Double?,
+    @SerialName("behaviour_loss") val behaviourLoss: Double?,
+    @SerialName("behaviour_tokens") val behaviourTokens: Long,
+    @SerialName("checked_answers") val checkedAnswers: Long,
+    @SerialName("answer_tokens") val answerTokens: Double?,
+    @SerialName("base_answer_tokens") val baseAnswerTokens: Double?,
+    @SerialName("first_tokens_kept") val firstTokensKept: Double?,
+    @SerialName("answers_unchecked_because") val answersUncheckedBecause: AnswersUncheckedBecause? = null,
 )
 
 /**

@@ -84,6 +84,10 @@ class StatusWords(private val context: Context, private val restHours: Long) {
         RefusedBecause.LUCK -> R.string.refused_luck
         RefusedBecause.TOO_SMALL -> R.string.refused_too_small
         RefusedBecause.GENERAL_WORSE -> R.string.refused_general_worse
+        RefusedBecause.BEHAVIOUR_WORSE -> R.string.refused_behaviour_worse
+        RefusedBecause.ANSWERS_ENDLESS -> R.string.refused_answers_endless
+        RefusedBecause.ANSWERS_EMPTY -> R.string.refused_answers_empty
+        RefusedBecause.ANSWERS_COPIED -> R.string.refused_answers_copied
         RefusedBecause.WITHDRAWN -> R.string.refused_withdrawn
         RefusedBecause.UNKNOWN, null -> R.string.refused_unknown
     }
