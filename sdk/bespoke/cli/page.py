@@ -34,8 +34,8 @@ VERBS
 
 `bespoke build OUT --config bespoke.toml` reads a file shaped like the arguments of `Personalizer`. A flag wins over the file.
 `--optimizers` and `--targets` choose names and keep the file's options for these names. Paths in the file are relative to its
-folder. `data` is a file, `auto` or `none`. `auto` is the default: nothing but the base model's own answers ([rehearsal](../explanation/rehearsal.md)).
-`rehearsal = false` leaves them out. Write `./none` for a file of that name.
+folder. `data` is a file, `auto` or `none`. `auto` is the default: nothing but the base model's own answers, which it
+[rehearses](../explanation/rehearsal.md). `rehearsal = false` leaves them out. Write `./none` for a file of that name.
 
 ```toml
 model = "models/stories260K"
