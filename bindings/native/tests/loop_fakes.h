@@ -209,7 +209,8 @@ class Device {
   }
   Personal personal() {
     return {bundle, *store, script.control,
-            [this](const Method& method, MemoryGuard&, const std::string&) { return std::make_unique<Machine>(script, method); }};
+            [this](const Method& method, MemoryGuard&, const std::string&) { return std::make_unique<Machine>(script, method); },
+            {}};
   }
 
   Folder folder;
