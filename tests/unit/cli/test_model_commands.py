@@ -19,6 +19,7 @@ from bespoke import PersonalModel
 from tests.support.locked import locked_by_a_trainer
 from tests.unit.cli.commands import bespoke
 from tests.unit.cli.conftest import Built, Trained
+from tests.unit.personal_model.tiny import with_behaviour
 
 pytestmark = pytest.mark.xdist_group("cli")
 
@@ -52,6 +53,24 @@ def test_evaluate_agrees_with_what_the_gate_has_measured(built: Built, trained: 
     assert found["loss"] == pytest.approx(trained.answer.json["validation_loss"], rel=1e-6)
     assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
     assert "nats a token" in bespoke(*asked, "--examples", examples).ok().out
+
+
+def test_evaluate_shows_both_answers_to_other_questions(built: Built, tmp_path: Path) -> None:
+    rows = [
+        {"tokens": [1, 300 + index, 301, 302, 303], "mask": [0, 0, 1, 1, 1]} for index in range(6)
+    ]  # of words that stories260K knows
+    bundle = with_behaviour(built.bundle, tmp_path / "b", rows)
+    PersonalModel.open(bundle, tmp_path / "s").close()
+    asked = ("evaluate", bundle, "--state", tmp_path / "s", "--behaviour")
+    found = bespoke(*asked, "--format", "json").ok().json
+    assert found["evaluation"]["loss"] == pytest.approx(found["evaluation"]["base_loss"], rel=1e-6)
+    assert found["evaluation"]["tokens"] == 18
+    assert len(found["answers"]) == 3
+    assert all(pair["prompt"] and pair["base"] and pair["now"] for pair in found["answers"])
+    said = bespoke(*asked).ok().out
+    assert said.count("question") == said.count("now  ") == 3
+    refused = bespoke("evaluate", built.bundle, "--state", tmp_path / "s", "--behaviour")
+    assert (refused.code, "behaviour rows" in refused.err) == (5, True)
 
 
 def test_evaluate_without_examples_says_what_to_do(built: Built, tmp_path: Path) -> None:
