@@ -120,7 +120,11 @@ ROWS = [
         "ConfigError",
         "model: got null; expected one that bespoke_open gave. Give one.",
     ),
-    ("evaluate(None)", "ConfigError", "split: got ''; expected 'train' or 'validation'. Name one of these two."),
+    (
+        "evaluate(None)",
+        "ConfigError",
+        "split: got ''; expected 'train', 'validation' or 'behaviour'. Name one of these.",
+    ),
     (
         "changed('limit', float('nan'))",
         "ConfigError",
@@ -248,7 +252,11 @@ ROWS = [
         "ConfigError",
         "state: got an empty text; expected the path of the user's folder. Give one.",
     ),
-    ("evaluate(b'test')", "ConfigError", "split: got 'test'; expected 'train' or 'validation'. Name one of these two."),
+    (
+        "evaluate(b'test')",
+        "ConfigError",
+        "split: got 'test'; expected 'train', 'validation' or 'behaviour'. Name one of these.",
+    ),
 ]
 
 
