@@ -124,7 +124,7 @@ class DenseModel:
         for block, weights in enumerate(self._blocks):
             cos, sin = self.spec.rope_names(block)
             inputs = self.spec.attention_inputs(x, weights, {}, {"cos": rope[cos], "sin": rope[sin]})
-            x = self.spec.attention_output(x, attend(block, **inputs), weights, {})
+            x = self.spec.attention_output(x, attend(block, inputs["q"], inputs["k"], inputs["v"]), weights, {})
             x = self.spec.mlp(x, weights, {})
         return x
 

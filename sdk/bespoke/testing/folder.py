@@ -44,6 +44,7 @@ def build_tiny(
         data_format=None,
         fields=None,
         encoding=None,
+        rehearsal=False,
         lora=tiny_models()[NAME].lora,
         training=training,
         budget=Budget(),
