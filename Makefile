@@ -18,7 +18,7 @@ $(PACKAGES): pyproject.toml constraints.txt tools/install_system.sh tests/exampl
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --config-settings wheel.cmake=false --editable '.[dev]'
 	$(BIN)/python -m pip install --quiet --no-deps --editable tests/example_plugin
-	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt trl  # its chat templates are read, none of its code runs
+	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt trl  # its chat templates are read, and two functions of its SimPO loss
 	touch $(PACKAGES)
 
 # The device core, against the executorch that is installed now; when its sources are newer, only what has changed is compiled.

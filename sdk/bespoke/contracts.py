@@ -110,7 +110,8 @@ Promise = Literal[
 """A property of a method that golden vectors check on every device.
 
 exact_gradients: the method gives the gradients of the batch's mean loss to `bespoke.methods.update`, or sums them in
-`b.accumulator`, for every piece of the adapter that it stores. Options derived from `bespoke.methods.FirstOrderOptions` state its
+`b.accumulator`, for every piece of the adapter that it stores. Where it reads arrays of its own, it does so while all of them are
+0, which is how golden vectors run it. Options derived from `bespoke.methods.FirstOrderOptions` state its
 update rule. Other options leave the rule open.
 The others: the method's options derive from a class of PROMISED_OPTIONS. It records the numbers and takes the step that this class
 describes.

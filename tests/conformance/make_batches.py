@@ -53,6 +53,18 @@ CURSORS: list[dict[str, Any]] = [
         "steps": 10,
     },
     {
+        "comment": "pairs of answers, two rows each, with rows that are alone",
+        "user": 9,
+        "general": 3,
+        "general_share": 0.2,
+        "batch_size": 4,
+        "accumulation": 2,
+        "pairs": True,
+        "steps": 8,
+    },
+    {"comment": "pairs where the method learns none", "user": 9, "general": 0, "batch_size": 3, "steps": 3},
+    {"comment": "an odd number of rows", "user": 7, "general": 0, "batch_size": 3, "pairs": True, "steps": 8},
+    {
         "comment": "resumed late",
         "user": 11,
         "general": 6,
@@ -78,13 +90,16 @@ SCHEDULES: list[dict[str, Any]] = [
 
 
 def row(number: int) -> Row:
-    """Row `number` of either source: 2 to 17 tokens, a mask with gaps that always trains its last token."""
+    """Row `number` of either source: 2 to 17 tokens, a mask with gaps that always trains its last token.
+
+    Every second one of the user's is the chosen answer of a pair, whose rejected one is row `number` + 50.
+    """
     size = 2 + number * 7 % 16
     places = np.arange(size)
     tokens = ((number * 31 + places * 11 + 5) % VOCAB_SIZE).astype(np.int32)
     mask = ((places + number) % 3 != 0).astype(np.uint8)
     mask[0], mask[-1] = 0, 1
-    return Row(tokens, mask)
+    return Row(tokens, mask, row(number + 50) if number < 50 and number % 2 else None)
 
 
 def rows(count: int, first: int) -> list[Row]:
@@ -101,6 +116,7 @@ def as_json(batch: TokenBatch) -> dict[str, Any]:
         "tokens": batch.tokens.reshape(-1).tolist(),
         "targets": batch.targets.reshape(-1).tolist(),
         "mask": batch.mask.astype(int).reshape(-1).tolist(),
+        "arrays": {name: array.astype(int).reshape(-1).tolist() for name, array in batch.arrays.items()},
     }
 
 
@@ -110,6 +126,7 @@ def cursor_case(given: dict[str, Any]) -> dict[str, Any]:
         "batch_size": 1,
         "accumulation": 1,
         "general_share": 0.0,
+        "pairs": False,
         "from": CursorState().model_dump(),
         **given,
     }
@@ -121,12 +138,19 @@ def cursor_case(given: dict[str, Any]) -> dict[str, Any]:
         accumulation=case["accumulation"],
         sequence_lengths=LENGTHS,
         general_share=case["general_share"],
+        pairs=case["pairs"],
     )
     state, steps = CursorState.model_validate(case["from"]), []
     for _ in range(case.pop("steps")):
         batches, state = cursor.step(state)
         steps.append([as_json(batch) for batch in batches])
     return {**case, "expected": steps, "ends_at": state.model_dump()}
+
+
+def _row_json(given: Row) -> dict[str, Any]:
+    """Tokens and mask; of a pair also those of the rejected answer."""
+    found = {"tokens": given.tokens.tolist(), "mask": given.mask.tolist()}
+    return found if given.rejected is None else {**found, "rejected": _row_json(given.rejected)}
 
 
 def document() -> dict[str, Any]:
@@ -137,10 +161,7 @@ def document() -> dict[str, Any]:
         "sequence_lengths": LENGTHS,
         "vocab_size": VOCAB_SIZE,
         "first_row": {"user": 0, "general": 100},
-        "rows": {
-            str(number): {"tokens": row(number).tokens.tolist(), "mask": row(number).mask.tolist()}
-            for number in [*range(11), *range(100, 109)]
-        },
+        "rows": {str(number): _row_json(row(number)) for number in [*range(11), *range(100, 109)]},
         "cursors": [cursor_case(case) for case in CURSORS],
         "evaluations": [
             {

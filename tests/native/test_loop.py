@@ -31,7 +31,7 @@ def ask(build: Path, **request: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def folder(native_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """40 examples of one to three rows, of this file's bytes."""
+    """40 examples of one to three rows and 8 pairs of answers, of this file's bytes."""
     path = tmp_path_factory.mktemp("loop") / "alice"
     draw = random.Random(3)
     with CoreStore.open(native_build / "tests" / "state_lab", path, BASE, SHAPES) as store:
@@ -41,14 +41,20 @@ def folder(native_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
             ]
             rows = [token_row(*piece, trained=draw.randrange(1, len(piece))) for piece in pieces]
             store.add_example({"text": f"{number}"}, rows)
+        for number in range(8):
+            chosen, other = (TEXT[2000 + at : 2000 + at + 9 + number] for at in (0, 40 + number))
+            pair = [[*chosen], [0] * 5 + [1] * (4 + number), [*other], [0] * 5 + [1] * (4 + number)]
+            store.act("add", json=f'{{"prompt": "{number}"}}', id=f"pair {number}", rows=[pair])
     return path
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])
 @pytest.mark.parametrize(("batch_size", "accumulation", "seed"), [(1, 1, 0), (4, 3, 2**63 - 1), (100, 1, 5)])
+@pytest.mark.parametrize("pairs", [False, True])
 def test_a_state_gives_the_same_batches_in_both(
-    native_build: Path, folder: Path, split: Any, batch_size: int, accumulation: int, seed: int
+    native_build: Path, folder: Path, split: Any, pairs: bool, batch_size: int, accumulation: int, seed: int
 ) -> None:
+    batch_size += pairs  # a pair takes two rows
     lengths = [16, 32, 64]
     rows = rows_of_split(folder, split)
     cursor = BatchCursor(
@@ -59,7 +65,9 @@ def test_a_state_gives_the_same_batches_in_both(
         accumulation=accumulation,
         sequence_lengths=lengths,
         general_share=0.5,
+        pairs=pairs,
     )
+    assert any(row.rejected is not None for row in rows)
     state, steps = CursorState(), []
     for _ in range(30):
         batches, state = cursor.step(state)
@@ -76,6 +84,7 @@ def test_a_state_gives_the_same_batches_in_both(
         accumulation=accumulation,
         sequence_lengths=lengths,
         vocab_size=256,
+        pairs=pairs,
         steps=30,
     )
     assert got["steps"] == steps

@@ -19,6 +19,8 @@ import safetensors.numpy
 from bespoke.rules.batches import Row
 
 READER = Path(__file__).resolve().parents[1] / "state_reader"
+_ROW = "r.tokens, mask, rejected_tokens, rejected_mask"
+_RUN_ROWS = "run_examples u JOIN examples e ON key = u.example JOIN example_rows r ON r.example = key"
 _QUERY = """
 import json, sys
 from pathlib import Path
@@ -91,8 +93,8 @@ def metrics(state: Path, run: int) -> list[dict[str, Any]]:
 
 def rows_of_split(state: Path, split: str) -> list[Row]:
     """Rows of tokens of all examples of a split, in the order in which they were added."""
-    query = f"SELECT r.tokens, mask FROM example_rows r JOIN examples ON key = example WHERE split = '{split}' ORDER BY key, row"
-    return _rows(select(state, query))
+    rows = f"SELECT {_ROW} FROM example_rows r JOIN examples ON key = example"
+    return _rows(select(state, f"{rows} WHERE split = '{split}' ORDER BY key, row"))
 
 
 def rows_of_run(state: Path, split: str = "train") -> list[Row]:
@@ -100,8 +102,7 @@ def rows_of_run(state: Path, split: str = "train") -> list[Row]:
     return _rows(
         select(
             state,
-            "SELECT r.tokens, mask FROM run_examples u JOIN examples e ON key = u.example JOIN example_rows r ON r.example = key "
-            f"WHERE split = '{split}' AND run = (SELECT max(id) FROM runs) ORDER BY position, r.row",
+            f"SELECT {_ROW} FROM {_RUN_ROWS} WHERE split = '{split}' AND run = (SELECT max(id) FROM runs) ORDER BY position, r.row",
         )
     )
 
@@ -110,20 +111,24 @@ def held_out_of_run(state: Path) -> list[tuple[str, list[Row]]]:
     """Ids and rows of the held-out examples that the newest run sees, in its order."""
     found = select(
         state,
-        "SELECT e.id, r.tokens, mask FROM run_examples u JOIN examples e ON key = u.example JOIN example_rows r ON r.example = key "
+        f"SELECT e.id, {_ROW} FROM {_RUN_ROWS} "
         "WHERE split = 'validation' AND run = (SELECT max(id) FROM runs) ORDER BY position, r.row",
     )
-    by_id: dict[str, list[list[str]]] = {}
+    by_id: dict[str, list[list[Any]]] = {}
     for id, *row in found:
         by_id.setdefault(id, []).append(row)
     return [(id, _rows(rows)) for id, rows in by_id.items()]
 
 
-def _rows(found: list[list[str]]) -> list[Row]:
+def _rows(found: list[list[Any]]) -> list[Row]:
     return [
-        Row(np.frombuffer(bytes.fromhex(tokens), "<i4").astype(np.int32), np.frombuffer(bytes.fromhex(mask), np.uint8))
-        for tokens, mask in found
+        Row(*_row(tokens, mask), None if rejected is None else Row(*_row(rejected, rejected_mask)))
+        for tokens, mask, rejected, rejected_mask in found
     ]
+
+
+def _row(tokens: str, mask: str) -> tuple[np.ndarray, np.ndarray]:
+    return np.frombuffer(bytes.fromhex(tokens), "<i4").astype(np.int32), np.frombuffer(bytes.fromhex(mask), np.uint8)
 
 
 def journal(state: Path) -> list[tuple[int, list[float]]]:

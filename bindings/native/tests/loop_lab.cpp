@@ -15,10 +15,16 @@ using Request = nlohmann::json;
 
 namespace {
 
+Request arrays_of(const Batch& batch) {
+  Request found = Request::object();
+  for (const auto& [name, array] : batch.arrays) found[name] = std::vector<int>(array.numbers.begin(), array.numbers.end());
+  return found;
+}
+
 Request as_json(const Batch& batch) {
   return {{"source", name_of(batch.source)}, {"rows", batch.row_numbers}, {"sequence_length", batch.sequence_length},
           {"tokens_trained", batch.tokens_trained}, {"tokens", batch.tokens}, {"targets", batch.targets},
-          {"mask", std::vector<int>(batch.mask.begin(), batch.mask.end())}};
+          {"mask", std::vector<int>(batch.mask.begin(), batch.mask.end())}, {"arrays", arrays_of(batch)}};
 }
 
 Request batches(const Request& request) {
@@ -30,7 +36,8 @@ Request batches(const Request& request) {
   const auto user = user_rows(*store, store->rows(split)), none = no_rows();
   const std::vector<int64_t> lengths = request.at("sequence_lengths");
   const int64_t batch_size = request.at("batch_size"), vocab_size = request.at("vocab_size");
-  BatchCursor cursor(*user, *none, {request.at("seed"), batch_size, request.at("accumulation"), lengths, 0.5, vocab_size});
+  BatchCursor cursor(*user, *none, {request.at("seed"), batch_size, request.at("accumulation"), lengths, 0.5, vocab_size,
+                               request.value("pairs", false)});
   Request answer{{"steps", Request::array()}, {"evaluation", Request::array()}};
   CursorState state;
   std::vector<Batch> step;

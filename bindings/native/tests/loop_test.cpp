@@ -43,7 +43,13 @@ class VectorRows : public RowSource {
   VectorRows(const Vectors& rows, int64_t first, size_t count) : rows_(rows), first_(first), count_(count) {}
   size_t size() const override { return count_; }
   size_t length(size_t row) const override { return at(row)["tokens"].size(); }
-  void read(size_t row, Row& into) const override { into = {at(row)["tokens"], at(row)["mask"]}; }
+  size_t rejected_length(size_t row) const override { return at(row).contains("rejected") ? at(row)["rejected"]["tokens"].size() : 0; }
+  void read(size_t row, Row& into) const override {
+    into = {at(row)["tokens"], at(row)["mask"]};
+    if (!rejected_length(row)) return;
+    into.rejected_tokens = at(row)["rejected"]["tokens"].get<std::vector<int32_t>>();
+    into.rejected_mask = at(row)["rejected"]["mask"].get<std::vector<uint8_t>>();
+  }
 
  private:
   const Vectors& at(size_t row) const { return rows_.at(std::to_string(first_ + static_cast<int64_t>(row))); }
@@ -52,10 +58,16 @@ class VectorRows : public RowSource {
   size_t count_;
 };
 
+Vectors arrays_of(const Batch& batch) {
+  Vectors found = Vectors::object();
+  for (const auto& [name, array] : batch.arrays) found[name] = std::vector<int>(array.numbers.begin(), array.numbers.end());
+  return found;
+}
+
 Vectors as_json(const Batch& batch) {
   return {{"source", name_of(batch.source)}, {"rows", batch.row_numbers}, {"sequence_length", batch.sequence_length},
           {"tokens_trained", batch.tokens_trained}, {"tokens", batch.tokens}, {"targets", batch.targets},
-          {"mask", std::vector<int>(batch.mask.begin(), batch.mask.end())}};
+          {"mask", std::vector<int>(batch.mask.begin(), batch.mask.end())}, {"arrays", arrays_of(batch)}};
 }
 
 class OneRow : public RowSource {
@@ -161,7 +173,7 @@ TEST_CASE("the cursor hands out the batches of the reference") {
     INFO(test["comment"].get<std::string>());
     const VectorRows user(document["rows"], 0, test["user"]), general(document["rows"], 100, test["general"]);
     BatchCursor cursor(user, general, {test["seed"], test["batch_size"], test["accumulation"], document["sequence_lengths"],
-                                       test["general_share"], document["vocab_size"]});
+                                       test["general_share"], document["vocab_size"], test["pairs"]});
     const Vectors& from = test["from"];
     CursorState state{from["step"], from["user_position"], from["general_position"]};
     std::vector<Batch> batches;  // one for all steps: what a step leaves in it must not show

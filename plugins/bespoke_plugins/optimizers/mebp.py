@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 from bespoke.contracts import ModelSpec, Optimizer, Promise, hookimpl
 from bespoke.graph import StepBuilder, Value
-from bespoke.methods import FirstOrderOptions, embed, head_loss_and_gradient, rope_rows, update, vjp
+from bespoke.methods import PreferenceOptions, embed, loss_and_gradient, rope_rows, update, vjp
 
 Tree = dict[str, Value]
 
@@ -24,16 +24,16 @@ class MeBP:
 
     name = "mebp"
     promises: Promise = "exact_gradients"
-    Options = FirstOrderOptions
+    Options = PreferenceOptions
 
-    def train_step(self, b: StepBuilder, model: ModelSpec, options: FirstOrderOptions) -> None:
+    def train_step(self, b: StepBuilder, model: ModelSpec, options: PreferenceOptions) -> None:
         batch = b.batch()
         x = embed(b, model, batch.tokens)  # (N, D)
         inputs = []
         for block, group in enumerate(model.blocks):
             inputs.append(x)
             x = b.call(model.block, x, b.weights(group), b.adapter(group), *self.constants(b, model, block))
-        loss, dx = head_loss_and_gradient(b, model, x, batch)
+        loss, dx = loss_and_gradient(b, model, x, batch, options)
         b.emit(loss=loss)
         update(b, self.gradients(b, model, inputs, dx), options)
 

@@ -20,16 +20,16 @@ from bespoke.graph import StepBuilder, Value
 from bespoke.methods import (
     ATTENTION_LINEARS,
     Attention,
-    FirstOrderOptions,
     Pass,
+    PreferenceOptions,
     attention_backward,
     attention_forward,
     attention_output,
     attention_output_backward,
     block_pass,
     embed,
-    head_loss_and_gradient,
     inputs_backward,
+    loss_and_gradient,
     mlp_backward,
     pick,
     update,
@@ -43,9 +43,9 @@ class MeSP:
 
     name = "mesp"
     promises: Promise = "exact_gradients"
-    Options = FirstOrderOptions
+    Options = PreferenceOptions
 
-    def train_step(self, b: StepBuilder, model: ModelSpec, options: FirstOrderOptions) -> None:
+    def train_step(self, b: StepBuilder, model: ModelSpec, options: PreferenceOptions) -> None:
         batch = b.batch()
         x = embed(b, model, batch.tokens)  # (N, D)
         blocks = len(model.blocks)
@@ -55,7 +55,7 @@ class MeSP:
         for block, group in enumerate(model.blocks):
             passes.append(block_pass(b, model, block, x, b.adapter(group), products=block >= first_products))
             x = passes[-1].y
-        loss, dx = head_loss_and_gradient(b, model, x, batch)
+        loss, dx = loss_and_gradient(b, model, x, batch, options)
         b.emit(loss=loss)
         update(b, self.gradients(b, model, passes, dx, first_attention), options)
 

@@ -289,6 +289,9 @@ def _arrays(model: ModelSpec, methods: Sequence[GoldenMethod], tokens: np.ndarra
                     next_step="Build a bundle for each of them",
                 )
     drawn = drawn_arrays(asked, (tokens.shape[0], tokens.shape[1] - 1), model.config.vocab_size, SEED)
+    for m in methods:
+        if m.promises is not None:  # what it promises holds while its arrays are 0
+            drawn |= {name: np.zeros_like(drawn[name]) for plan in m.plans for name in arrays_of(plan)}
     return {name: array if array.dtype == np.float32 else array.astype(np.int32) for name, array in drawn.items()}
 
 

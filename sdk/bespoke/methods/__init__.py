@@ -27,6 +27,7 @@ from bespoke.methods.forward import (
     slice_weights,
 )
 from bespoke.methods.head import head_backward, head_loss, head_loss_and_gradient, head_losses, head_pass, token_losses
+from bespoke.methods.preferences import PreferenceOptions, loss_and_gradient
 from bespoke.methods.trailing import trail, trailing_perturbed
 from bespoke.methods.update import FirstOrderOptions, summed_gradients, update
 from bespoke.methods.vjp import vjp
@@ -51,6 +52,7 @@ __all__ = [
     "FirstOrderOptions",
     "NormalizedOptions",
     "Pass",
+    "PreferenceOptions",
     "ZerothOrderOptions",
     "attention_backward",
     "attention_forward",
@@ -67,6 +69,7 @@ __all__ = [
     "head_losses",
     "head_pass",
     "inputs_backward",
+    "loss_and_gradient",
     "mean",
     "mlp_backward",
     "mlp_slices",

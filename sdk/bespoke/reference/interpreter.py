@@ -237,7 +237,7 @@ class Interpreter:
                 f"Array '{array_name(name)}' of method '{self.plan.method}'",
                 got=got,
                 expected=f"{value.dtype} {list(value.shape)}",
-                next_step="Use another method: examples hold tokens and mask, and no arrays yet",
+                next_step="Use another method: examples hold tokens and mask, and pairs of answers alone",
             )
         return array
 

@@ -22,7 +22,7 @@ from bespoke.reference.graph_function import GraphFunction
 from bespoke.reference.interpreter import Bindings, Interpreter, Outcome
 from bespoke.reference.threads import threads_for
 from bespoke.reference.weights import Weights
-from bespoke.rules.batches import TokenBatch
+from bespoke.rules.batches import PAIRS, TokenBatch
 
 
 def threads_of(bundle: Bundle) -> int | None:
@@ -69,6 +69,9 @@ class Machine(_Plans):
         check_method(method, files, bundle.manifest)
         super().__init__(bundle, {record.sequence_length: files[record.file] for record in method.plans}, device)
         self.sequence_lengths: Sequence[int] = sorted(self.interpreters)
+        self.learns_pairs = any(
+            value.where == f"{ARRAY_PREFIX}{PAIRS}" for code in files.values() for value in code.values
+        )
 
     @property
     def accumulates(self) -> bool:

@@ -112,6 +112,7 @@ def _train(
         sequence_lengths=machine.sequence_lengths,
         general_share=settings.general_share,
         vocab_size=bundle.manifest.model.config.vocab_size,
+        pairs=machine.learns_pairs,
     )
 
     start = start or RunState(bundle.initial_adapter())

@@ -9,6 +9,9 @@ The rules are the same in every language. All draws are Philox words (`noise.phi
 - Place p of a source with n rows is row order[p mod n] of epoch e = p div n, where order sorts the rows by
   (word 0, word 1) of counter (row, 0, USER_ORDER or GENERAL_ORDER, e), ties by row number.
 - A micro-batch takes the next min(batch_size, n) places. Missing rows are padding rows (mask 0), never repeats.
+- A method that learns pairs gets a row with a rejected answer as two rows of the batch: it and, below it, the rejected one.
+  A micro-batch then takes places while there is room for their rows. Its pairs come first, else the order is that of
+  the places. Array `pairs` is 1 in the rows of a pair. Other methods get the row alone, which is the chosen answer.
 - A row of n tokens has n - 1 positions. T is the smallest sequence length that holds the longest row of the
   micro-batch. Shorter rows are padded on the right with token 0, mask 0.
 
@@ -29,9 +32,22 @@ from bespoke.errors import ConfigError, DataError
 from bespoke.remedies import setting
 from bespoke.rules.noise import PIECE, Stream, philox
 
-__all__ = ["BatchCursor", "CursorState", "Row", "RowLike", "Source", "TokenBatch", "check_rows", "evaluation_batches"]
+__all__ = [
+    "PAIRS",
+    "BatchCursor",
+    "CursorState",
+    "Row",
+    "RowLike",
+    "Source",
+    "TokenBatch",
+    "check_rows",
+    "evaluation_batches",
+]
 
 Source = Literal["user", "general"]
+
+PAIRS = "pairs"
+"""The array that a method asks for to learn from pairs of a chosen and a rejected answer: float32, 1 in the rows of a pair."""
 
 
 class RowLike(Protocol):
@@ -45,10 +61,14 @@ class RowLike(Protocol):
 
 
 class Row(NamedTuple):
-    """A row: tokens int32 [n], mask uint8 [n]. The mask is 1 for a trained token; mask[0] has no effect, nothing predicts it."""
+    """A row: tokens int32 [n], mask uint8 [n]. The mask is 1 for a trained token; mask[0] has no effect, nothing predicts it.
+
+    `rejected` is the rejected answer to the same prompt, if the row is the chosen answer of a pair. Other kinds of row lack it.
+    """
 
     tokens: np.ndarray
     mask: np.ndarray
+    rejected: Row | None = None
 
 
 class CursorState(Settings):
@@ -66,7 +86,7 @@ class TokenBatch:
     tokens, targets: int64 [B, T]
     mask:            float32 [B, T], 1 where the target counts, 0 elsewhere
     rows:            the numbers of the rows within their source, in the order of the batch; padding rows have none
-    arrays:          int64 or float32 [B, T], which a method asks for by name; rows of examples and bundles have none yet
+    arrays:          int64 or float32 [B, T], which a method asks for by name; of examples there is `pairs` alone
     """
 
     tokens: np.ndarray
@@ -93,8 +113,11 @@ class BatchCursor:
         sequence_lengths: Sequence[int],
         general_share: float,
         vocab_size: int | None = None,
+        pairs: bool = False,
     ) -> None:
         """Rows are read when their batch is built, so a sequence may be a database or a mapped file.
+
+        `pairs`: whether the method learns from pairs of answers.
 
         Raises DataError if neither source has a row, and ConfigError for invalid settings.
         """
@@ -126,6 +149,7 @@ class BatchCursor:
         self._batch_size = batch_size
         self._accumulation = accumulation
         self._vocab_size = vocab_size
+        self._pairs = pairs
         self._general_below = int(general_share * 2.0**32)
         self._orders: dict[tuple[Source, int], np.ndarray] = {}
 
@@ -137,13 +161,12 @@ class BatchCursor:
         positions: dict[Source, int] = {"user": state.user_position, "general": state.general_position}
         batches = []
         for source in self._sources(state.step):
-            rows = self._rows[source]
-            start, count = positions[source], min(self._batch_size, len(rows))
-            numbers = tuple(self._row_number(source, place) for place in range(start, start + count))
+            numbers = self._numbers(source, positions[source])
+            rows = [self._rows[source][n] for n in numbers]
             batches.append(
-                _batch([rows[n] for n in numbers], numbers, self._batch_size, self._lengths, source, self._vocab_size)
+                _batch(rows, numbers, self._batch_size, self._lengths, source, self._vocab_size, pairs=self._pairs)
             )
-            positions[source] = start + count
+            positions[source] += len(numbers)
         return batches, CursorState(
             step=state.step + 1, user_position=positions["user"], general_position=positions["general"]
         )
@@ -155,6 +178,19 @@ class BatchCursor:
                 return [only] * self._accumulation  # type: ignore[list-item]
         words = philox(0, self._accumulation, (0, Stream.SOURCE, step), self._seed)[0]
         return ["general" if int(word) < self._general_below else "user" for word in words]
+
+    def _numbers(self, source: Source, start: int) -> tuple[int, ...]:
+        """The numbers of the rows that a micro-batch takes from place `start` on, those of pairs first."""
+        rows = self._rows[source]
+        singles: list[int] = []
+        in_pairs: list[int] = []
+        for place in range(start, start + len(rows)):
+            number = self._row_number(source, place)
+            is_pair = self._pairs and _rejected(rows[number]) is not None
+            if 2 * len(in_pairs) + len(singles) + 1 + is_pair > self._batch_size:
+                break
+            (in_pairs if is_pair else singles).append(number)
+        return (*in_pairs, *singles)
 
     def _row_number(self, source: Source, place: int) -> int:
         count = len(self._rows[source])
@@ -213,19 +249,34 @@ def _batch(
     lengths: Sequence[int],
     source: Source,
     vocab_size: int | None,
+    *,
+    pairs: bool = False,
 ) -> TokenBatch:
-    length = max(
-        _check_row(row, lengths, number, source, vocab_size) for row, number in zip(rows, numbers, strict=True)
-    )
+    places: list[tuple[RowLike, int, bool]] = []  # row, its number, whether it is a row of a pair
+    for row, number in zip(rows, numbers, strict=True):
+        rejected = _rejected(row) if pairs else None
+        places += [(row, number, rejected is not None)]
+        if rejected is not None:
+            places.append((rejected, number, True))
+    length = max(_check_row(row, lengths, number, source, vocab_size) for row, number, _ in places)
     tokens = np.zeros((batch_size, length), np.int64)  # (B, T)
     targets = np.zeros((batch_size, length), np.int64)  # (B, T)
     mask = np.zeros((batch_size, length), np.float32)  # (B, T)
-    for place, row in enumerate(rows):
+    of_pair = np.zeros((batch_size, length), np.float32)  # (B, T)
+    trained = 0
+    for place, (row, _, is_of_pair) in enumerate(places):
         positions = len(row.tokens) - 1
         tokens[place, :positions] = row.tokens[:-1]
         targets[place, :positions] = row.tokens[1:]
         mask[place, :positions] = row.mask[1:] != 0
-    return TokenBatch(tokens, targets, mask, length, int(np.count_nonzero(mask)), source, numbers)
+        of_pair[place] = is_of_pair
+        if not is_of_pair or place % 2 == 0:  # a rejected answer is not trained on
+            trained += int(np.count_nonzero(mask[place]))
+    return TokenBatch(tokens, targets, mask, length, trained, source, numbers, {PAIRS: of_pair} if pairs else {})
+
+
+def _rejected(row: RowLike) -> Row | None:
+    return getattr(row, "rejected", None)
 
 
 def _check_row(row: RowLike, lengths: Sequence[int], number: int, source: Source, vocab_size: int | None = None) -> int:

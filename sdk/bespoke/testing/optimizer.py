@@ -10,6 +10,7 @@ from bespoke.contracts import Optimizer
 from bespoke.core.finding import find
 from bespoke.errors import PluginError
 from bespoke.plan.values import arrays_of
+from bespoke.rules.batches import PAIRS
 from bespoke.testing.estimates import check_estimates
 from bespoke.testing.options import checked_options
 from bespoke.testing.rig import Case
@@ -32,7 +33,7 @@ class OptimizerReport:
         estimated_peak_bytes: the plan's estimate for the same step.
         loss_before: loss on one batch before training on it.
         loss_after: loss on it afterwards.
-        run_steps: steps of the run by the device core, 0 where there is no core or where a step reads arrays.
+        run_steps: steps of the run by the device core, 0 where there is no core or where a step reads arrays that examples lack.
     """
 
     name: str
@@ -94,7 +95,7 @@ def check_optimizer(
     peak, estimate = results.peak(plans[-1])
     before, after = results.learns(plans[0], steps, learning_rate, loss_falls_by)
     run_steps = 0
-    if not arrays_of(plans[0]) and find().library is not None:  # examples cannot hold arrays
+    if arrays_of(plans[0]).keys() <= {PAIRS} and find().library is not None:  # examples hold no other arrays
         run_steps = check_run(optimizer, options, fail, learning_rate=learning_rate)
     return OptimizerReport(
         optimizer.name, plans[0].replayable, accumulates, error, peak, estimate, before, after, run_steps

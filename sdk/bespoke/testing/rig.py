@@ -7,7 +7,7 @@ Everything between the plugin and the interpreter runs as in a build: tracing, b
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -148,11 +148,16 @@ class Rig(Running):
     ) -> None:
         super().__init__(case.model_name, plan, functions)
         self.case = case
+        self.promises = optimizer.promises
         self.scalars = Method(optimizer.name, optimizer, options, case.training).scalars
 
     def batch(self, seed: int = 0) -> TokenBatch:
-        """Random rows with all arrays that the plan reads."""
-        return tiny_batch(self.case.model, self.case.rows, self.case.length, seed=seed, arrays=arrays_of(self.plan))
+        """Random rows with all arrays that the plan reads. They are 0 for a method that promises something."""
+        case = self.case
+        batch = tiny_batch(case.model, case.rows, case.length, seed=seed, arrays=arrays_of(self.plan))
+        if self.promises is None:
+            return batch
+        return replace(batch, arrays={name: torch.zeros_like(array) for name, array in batch.arrays.items()})
 
     def step(self, batches: Sequence[TokenBatch], *, step: int, learning_rate: float) -> Outcome:
         """One training step over its micro-batches, as `bespoke.reference.machine` takes it. The new state is then current."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def published_folder() -> Path:
-    """The chat templates that trl ships; nothing of its code runs."""
+    """The chat templates that trl ships; nothing of its code runs here."""
     spec = find_spec("trl")
     assert spec is not None, "trl is installed by `make install`"
     assert spec.submodule_search_locations is not None

@@ -112,13 +112,13 @@ def test_a_plan_that_cannot_be_what_is_promised_is_refused(own: Any) -> None:
             check_promise(GoldenMethod(own.name, "two_sided_loss_difference", options, case.training, [plan]))
 
 
-def test_a_loss_of_arrays_of_its_own_promises_nothing() -> None:
+def test_an_estimate_of_a_loss_of_arrays_promises_nothing() -> None:
     m, _ = method(plugins.get("optimizer", "simpo"), plugins.get("optimizer", "simpo").Options())
     check_promise(m)
     with pytest.raises(
-        PluginError, match=r"'exact_gradients'.*read the arrays rejected_mask, rejected_targets, rejected_tokens"
+        PluginError, match=r"'two_sided_loss.*read the arrays rejected_mask, rejected_targets, rejected_tokens"
     ):
-        check_promise(GoldenMethod(m.name, "exact_gradients", m.options, m.training, m.plans))
+        check_promise(GoldenMethod(m.name, "two_sided_loss_difference", m.options, m.training, m.plans))
 
 
 def test_a_plan_that_records_fewer_numbers_than_queries_is_refused() -> None:

@@ -268,7 +268,7 @@ void Interpreter::refuse_unbound(uint32_t id) const {
   const std::string name = value.place == PlaceKind::named ? array_name(plan_.name(id)) : "";
   if (value.role == Role::batch && !name.empty())
     throw Error(Kind::Data, "Array '" + name + "' of method '" + plan_.method + "'", "rows without it",
-                shown_type(plan_, Reference{id}), "Use another method: examples hold tokens and mask, and no arrays yet");
+                shown_type(plan_, Reference{id}), "Use another method: examples hold tokens and mask, and pairs of answers alone");
   throw Error(Kind::Plan, "plan of '" + plan_.method + "', value " + std::to_string(id), "no memory bound to it",
               "a tensor that the section is given", "Build the bundle again");
 }

@@ -2,6 +2,7 @@
 #include "exec/machine.h"
 
 #include "format/plan/plan_check.h"
+#include "format/plan/plan_rules.h"
 
 #include <algorithm>
 #include <cstring>
@@ -112,6 +113,15 @@ std::pair<double, double> Machine::evaluate_batch(const Batch& batch, const Adap
   with.adapter = adapter;
   const Outcome outcome = interpreters_.at(batch.sequence_length).run(Section::evaluate_step, with);
   return {outcome.metrics.at("loss_sum"), outcome.metrics.at("correct")};
+}
+
+bool Machine::learns_pairs() const {
+  for (const Plan& plan : plans_)
+    for (uint32_t id = 0; id < plan.values.size(); id++) {
+      const Value& value = plan.values[id];
+      if (value.role == Role::batch && value.place == PlaceKind::named && array_name(plan.name(id)) == kPairs) return true;
+    }
+  return false;
 }
 
 void Machine::flip() {

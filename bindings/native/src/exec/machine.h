@@ -30,6 +30,7 @@ class Machine : public Steps {
   std::vector<NamedTensor> adapter() override;
   bool accumulates() const override { return method_->training.accumulates(); }
   bool replayable() const override { return method_->replayable; }
+  bool learns_pairs() const override;
   std::vector<int64_t> sequence_lengths() const override;
   Control& control() const override { return control_; }
   std::map<std::string, double> seconds_by_stage() const override;

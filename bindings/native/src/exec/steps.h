@@ -19,6 +19,9 @@ struct BatchArray {  // [B, T]: one of the two is empty
   std::vector<float> numbers;
 };
 
+// The array of a method that learns from pairs of answers: 1 in the rows of a pair, which follow each other, the chosen answer first.
+constexpr const char* kPairs = "pairs";
+
 // B = rows of a batch, T = positions of a row. The memory is reused from step to step.
 struct Batch {
   std::vector<int64_t> tokens, targets;  // [B, T]
@@ -38,7 +41,7 @@ struct Batch {
     tokens_trained = 0;
   }
 
-  std::map<std::string, BatchArray> arrays;  // that a method asks for by name; no row of an example or of a bundle has any yet
+  std::map<std::string, BatchArray> arrays;  // that a method asks for by name; of examples there is `pairs` alone
 };
 
 struct NamedTensor {  // float32, somebody else's memory
@@ -96,6 +99,7 @@ class Steps {
   virtual std::vector<NamedTensor> adapter() = 0;
   virtual bool accumulates() const = 0;
   virtual bool replayable() const = 0;
+  virtual bool learns_pairs() const { return false; }  // reads the array `pairs`
   virtual std::vector<int64_t> sequence_lengths() const = 0;  // ascending
   virtual Control& control() const = 0;
   virtual std::map<std::string, double> seconds_by_stage() const = 0;  // forward, head, backward, update; since it was made

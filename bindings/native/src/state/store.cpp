@@ -24,9 +24,28 @@ std::vector<RowPlace> places(Statement& statement, const std::string& subject) {
     int64_t length = statement.number(2);
     if (length <= 0 || static_cast<size_t>(length) > Database::kMostValueBytes / 4)
       throw damaged(subject, std::to_string(length) + " tokens of an example", "those it was added with");
-    found.push_back({statement.number(0), static_cast<int32_t>(statement.number(1)), static_cast<int32_t>(length)});
+    const int64_t rejected = statement.maybe_number(3).value_or(0);
+    if (rejected < 0 || static_cast<size_t>(rejected) > Database::kMostValueBytes / 4)
+      throw damaged(subject, std::to_string(rejected) + " tokens of a rejected answer", "those it was added with");
+    found.push_back({statement.number(0), static_cast<int32_t>(statement.number(1)), static_cast<int32_t>(length),
+                     static_cast<int32_t>(rejected)});
   }
   return found;
+}
+
+// Tokens and mask of a row; false where it has gone.
+bool read_tokens(Statement& statement, int32_t listed, const std::string& subject, int32_t* tokens, uint8_t* mask) {
+  if (!statement.step()) return false;
+  const auto length = static_cast<size_t>(listed);
+  Bytes found = statement.blob(0);
+  if (found.size != 4 * length)
+    throw damaged(subject, std::to_string(found.size) + " bytes of tokens", std::to_string(4 * length) + ", as listed");
+  memcpy(tokens, found.data, found.size);  // little-endian, as every machine that this is built for
+  found = statement.blob(1);
+  if (found.size != length)
+    throw damaged(subject, std::to_string(found.size) + " bytes of mask", std::to_string(length) + ", as listed");
+  memcpy(mask, found.data, found.size);
+  return true;
 }
 
 }  // namespace
@@ -89,7 +108,7 @@ int64_t StateStore::example_count(std::optional<Split> split) {
 std::vector<RowPlace> StateStore::rows(Split split) {
   std::string name = name_of(split);
   Statement statement(*database_,
-                      "SELECT key, row, length(r.mask) FROM examples LEFT JOIN example_rows r ON example = key "
+                      "SELECT key, row, length(r.mask), length(r.rejected_mask) FROM examples LEFT JOIN example_rows r ON example = key "
                       "WHERE split = ? ORDER BY key, row");
   return places(statement.bind(name), database_->subject());
 }
@@ -97,24 +116,19 @@ std::vector<RowPlace> StateStore::rows(Split split) {
 std::vector<RowPlace> StateStore::rows(int64_t run, Split split) {
   std::string name = name_of(split);
   Statement statement(*database_,
-                      "SELECT key, row, length(r.mask) FROM run_examples u JOIN examples ON key = u.example "
+                      "SELECT key, row, length(r.mask), length(r.rejected_mask) FROM run_examples u JOIN examples ON key = u.example "
                       "LEFT JOIN example_rows r ON r.example = key WHERE u.run = ? AND split = ? ORDER BY position, row");
   return places(statement.bind(run).bind(name), database_->subject());
 }
 
 bool StateStore::read_row(const RowPlace& row, int32_t* tokens, uint8_t* mask) {
   Statement statement(*database_, "SELECT tokens, mask FROM example_rows WHERE example = ? AND row = ?");
-  if (!statement.bind(row.example).bind(int64_t{row.window}).step()) return false;
-  size_t length = static_cast<size_t>(row.length);
-  Bytes found = statement.blob(0);
-  if (found.size != 4 * length)
-    throw damaged(database_->subject(), std::to_string(found.size) + " bytes of tokens", std::to_string(4 * length) + ", as listed");
-  memcpy(tokens, found.data, found.size);  // little-endian, as every machine that this is built for
-  found = statement.blob(1);
-  if (found.size != length)
-    throw damaged(database_->subject(), std::to_string(found.size) + " bytes of mask", std::to_string(length) + ", as listed");
-  memcpy(mask, found.data, found.size);
-  return true;
+  return read_tokens(statement.bind(row.example).bind(int64_t{row.window}), row.length, database_->subject(), tokens, mask);
+}
+
+bool StateStore::read_rejected(const RowPlace& row, int32_t* tokens, uint8_t* mask) {
+  Statement statement(*database_, "SELECT rejected_tokens, rejected_mask FROM example_rows WHERE example = ? AND row = ?");
+  return read_tokens(statement.bind(row.example).bind(int64_t{row.window}), row.rejected_length, database_->subject(), tokens, mask);
 }
 
 }  // namespace bespoke

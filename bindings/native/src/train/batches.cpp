@@ -28,46 +28,75 @@ int64_t length_for(int64_t tokens, const std::vector<int64_t>& lengths, int64_t 
               "Shorten the row, or build the bundle with a longer sequence length");
 }
 
-void check_row(const Row& row, int64_t vocab_size, int64_t number, Source source) {
-  if (row.tokens.size() != row.mask.size())
-    throw Error(Kind::Data, about(number, source),
-                std::to_string(row.tokens.size()) + " tokens and a mask of " + std::to_string(row.mask.size()),
+void check_row(const std::vector<int32_t>& tokens, const std::vector<uint8_t>& mask, int64_t vocab_size, int64_t number, Source source) {
+  if (tokens.size() != mask.size())
+    throw Error(Kind::Data, about(number, source), std::to_string(tokens.size()) + " tokens and a mask of " + std::to_string(mask.size()),
                 "one mask entry for each token", "Tokenize the data again");
-  for (int32_t token : row.tokens)
+  for (int32_t token : tokens)
     if (token < 0 || token >= vocab_size)
       throw Error(Kind::Data, about(number, source), "token " + std::to_string(token),
                   "0 to " + std::to_string(vocab_size - 1) + ", which the model knows", "Tokenize the data again");
-  for (uint8_t trained : row.mask)
+  for (uint8_t trained : mask)
     if (trained > 1)
       throw Error(Kind::Data, about(number, source), "a mask of " + std::to_string(trained), "0 or 1 for each token", "Tokenize the data again");
-  if (std::none_of(row.mask.begin() + 1, row.mask.end(), [](uint8_t trained) { return trained != 0; }))
+  if (std::none_of(mask.begin() + 1, mask.end(), [](uint8_t trained) { return trained != 0; }))
     throw Error(Kind::Data, about(number, source), "no token to train on", "at least one unmasked token after the first",
                 "Leave the row out, or check " + setting("train_on"));
 }
 
-// `numbers` rows of `source`, and padding rows up to batch_size.
-void fill_batch(Batch& batch, const RowSource& rows, int64_t batch_size, const std::vector<int64_t>& lengths, int64_t vocab_size,
-                Source source) {
-  int64_t length = 0;
-  for (int64_t number : batch.row_numbers)
-    length = std::max(length, length_for(static_cast<int64_t>(rows.length(number)), lengths, number, source));
-  batch.clear_to(batch_size, length);
-  batch.source = source;
-  Row row;
-  size_t place = 0;
-  for (int64_t number : batch.row_numbers) {
-    rows.read(static_cast<size_t>(number), row);
-    check_row(row, vocab_size, number, source);
-    for (size_t t = 0; t + 1 < row.tokens.size(); t++) {
-      batch.tokens[place + t] = row.tokens[t];
-      batch.targets[place + t] = row.tokens[t + 1];
-      if (row.mask[t + 1] == 0) continue;
-      batch.mask[place + t] = 1.0f;
-      batch.tokens_trained++;
+// The rows that the batch names, and padding rows up to batch_size. With `pairs`, a rejected answer is a row below the chosen one.
+class BatchFiller {
+ public:
+  BatchFiller(Batch& batch, const RowSource& rows, const std::vector<int64_t>& lengths, int64_t vocab_size, Source source, bool pairs)
+      : batch_(batch), rows_(rows), lengths_(lengths), vocab_size_(vocab_size), source_(source), pairs_(pairs) {}
+
+  void fill(int64_t batch_size) {
+    int64_t length = 0;
+    for (int64_t number : batch_.row_numbers) {
+      const auto row = static_cast<size_t>(number);
+      length = std::max(length, length_for(static_cast<int64_t>(rows_.length(row)), lengths_, number, source_));
+      if (pairs_ && rows_.rejected_length(row))
+        length = std::max(length, length_for(static_cast<int64_t>(rows_.rejected_length(row)), lengths_, number, source_));
     }
-    place += static_cast<size_t>(length);
+    batch_.clear_to(batch_size, length);
+    batch_.source = source_;
+    if (pairs_) batch_.arrays[kPairs].numbers.assign(batch_.mask.size(), 0.0f);
+    else batch_.arrays.clear();
+    Row row;
+    for (int64_t number : batch_.row_numbers) {
+      rows_.read(static_cast<size_t>(number), row);
+      const bool is_pair = pairs_ && !row.rejected_tokens.empty();
+      batch_.tokens_trained += place(row.tokens, row.mask, number, is_pair);
+      if (is_pair) place(row.rejected_tokens, row.rejected_mask, number, true);  // not trained on: no token counts
+    }
   }
-}
+
+ private:
+  // How many of its tokens are unmasked.
+  int64_t place(const std::vector<int32_t>& tokens, const std::vector<uint8_t>& mask, int64_t number, bool of_pair) {
+    check_row(tokens, mask, vocab_size_, number, source_);
+    int64_t unmasked = 0;
+    for (size_t t = 0; t + 1 < tokens.size(); t++) {
+      batch_.tokens[at_ + t] = tokens[t];
+      batch_.targets[at_ + t] = tokens[t + 1];
+      if (mask[t + 1] == 0) continue;
+      batch_.mask[at_ + t] = 1.0f;
+      unmasked++;
+    }
+    const size_t end = at_ + static_cast<size_t>(batch_.sequence_length);
+    if (of_pair) std::fill(&batch_.arrays[kPairs].numbers[at_], batch_.arrays[kPairs].numbers.data() + end, 1.0f);
+    at_ = end;
+    return unmasked;
+  }
+
+  Batch& batch_;
+  const RowSource& rows_;
+  const std::vector<int64_t>& lengths_;
+  int64_t vocab_size_;
+  Source source_;
+  bool pairs_;
+  size_t at_ = 0;  // where the next row begins
+};
 
 void check(bool fine, const char* name, const std::string& got, const char* expected) {
   if (!fine) throw Error(Kind::Config, std::string("training.") + name, got, expected, std::string("Change ") + name);
@@ -117,15 +146,11 @@ CursorState BatchCursor::step(const CursorState& state, std::vector<Batch>& batc
   batches.resize(static_cast<size_t>(rules_.accumulation));
   for (int64_t micro_batch = 0; micro_batch < rules_.accumulation; micro_batch++) {
     const Source source = source_of(state.step, micro_batch);
-    const RowSource& from = rows(source);
     Batch& batch = batches[static_cast<size_t>(micro_batch)];
     int64_t& position = positions[static_cast<int>(source)];
-    const int64_t count = std::min(rules_.batch_size, static_cast<int64_t>(from.size()));
-    batch.row_numbers.clear();
-    for (int64_t place = position; place < position + count; place++)
-      batch.row_numbers.push_back(static_cast<int64_t>(row_number(source, place)));
-    fill_batch(batch, from, rules_.batch_size, rules_.sequence_lengths, rules_.vocab_size, source);
-    position += count;
+    batch.row_numbers = row_numbers(source, position);
+    BatchFiller(batch, rows(source), rules_.sequence_lengths, rules_.vocab_size, source, rules_.pairs).fill(rules_.batch_size);
+    position += static_cast<int64_t>(batch.row_numbers.size());
   }
   return {state.step + 1, positions[0], positions[1]};
 }
@@ -149,6 +174,19 @@ size_t BatchCursor::row_number(Source source, int64_t place) {
   return order.rows[static_cast<size_t>(place % count)];
 }
 
+std::vector<int64_t> BatchCursor::row_numbers(Source source, int64_t from) {
+  const RowSource& all = rows(source);
+  std::vector<int64_t> pairs, singles;
+  for (int64_t place = from; place < from + static_cast<int64_t>(all.size()); place++) {
+    const size_t number = row_number(source, place);
+    const bool is_pair = rules_.pairs && all.rejected_length(number) > 0;
+    if (static_cast<int64_t>(2 * pairs.size() + singles.size()) + 1 + is_pair > rules_.batch_size) break;
+    (is_pair ? pairs : singles).push_back(static_cast<int64_t>(number));
+  }
+  pairs.insert(pairs.end(), singles.begin(), singles.end());
+  return pairs;
+}
+
 // ---- evaluation --------------------------------------------------------------------------------------------------------
 
 EvaluationBatches::EvaluationBatches(const RowSource& rows, int64_t batch_size, std::vector<int64_t> sequence_lengths,
@@ -169,7 +207,7 @@ bool EvaluationBatches::next(Batch& batch) {
       row_++;
     }
     if (batch.row_numbers.empty()) continue;
-    fill_batch(batch, rows_, batch_size_, lengths_, vocab_size_, source_);
+    BatchFiller(batch, rows_, lengths_, vocab_size_, source_, false).fill(batch_size_);
     return true;
   }
   return false;
@@ -184,10 +222,15 @@ class UserRows : public RowSource {
   UserRows(StateStore& store, std::vector<RowPlace> places) : store_(store), places_(std::move(places)) {}
   size_t size() const override { return places_.size(); }
   size_t length(size_t row) const override { return static_cast<size_t>(places_[row].length); }
+  size_t rejected_length(size_t row) const override { return static_cast<size_t>(places_[row].rejected_length); }
   void read(size_t row, Row& into) const override {
     into.tokens.resize(length(row));
     into.mask.resize(length(row));
+    into.rejected_tokens.resize(rejected_length(row));
+    into.rejected_mask.resize(rejected_length(row));
     if (!store_.read_row(places_[row], into.tokens.data(), into.mask.data())) throw RowForgotten{};
+    if (rejected_length(row) && !store_.read_rejected(places_[row], into.rejected_tokens.data(), into.rejected_mask.data()))
+      throw RowForgotten{};
   }
 
  private:
@@ -200,10 +243,8 @@ class GivenRows : public RowSource {
   explicit GivenRows(std::vector<TokenRow> rows) : rows_(std::move(rows)) {}
   size_t size() const override { return rows_.size(); }
   size_t length(size_t row) const override { return rows_[row].tokens.size(); }
-  void read(size_t row, Row& into) const override {
-    into.tokens = rows_[row].tokens;
-    into.mask = rows_[row].mask;
-  }
+  size_t rejected_length(size_t row) const override { return rows_[row].rejected_tokens.size(); }
+  void read(size_t row, Row& into) const override { into = rows_[row]; }
 
  private:
   std::vector<TokenRow> rows_;
@@ -216,6 +257,7 @@ class BundleRows : public RowSource {
   size_t size() const override { return count_; }
   size_t length(size_t row) const override { return static_cast<size_t>(offsets_[row + 1] - offsets_[row]); }
   void read(size_t row, Row& into) const override {
+    into = {};
     into.tokens.assign(tokens_ + offsets_[row], tokens_ + offsets_[row + 1]);
     into.mask.assign(mask_ + offsets_[row], mask_ + offsets_[row + 1]);
   }

@@ -11,21 +11,20 @@
 #include "format/bundle/bundle.h"
 #include "exec/steps.h"
 #include "state/records.h"
+#include "token_row.h"
 
 namespace bespoke {
 
 class StateStore;
 
-struct Row {
-  std::vector<int32_t> tokens;
-  std::vector<uint8_t> mask;  // 1 where a token is trained on; mask[0] has no effect: nothing predicts it
-};
+using Row = TokenRow;  // mask[0] has no effect: nothing predicts the first token
 
 class RowSource {
  public:
   virtual ~RowSource() = default;
   virtual size_t size() const = 0;
   virtual size_t length(size_t row) const = 0;  // in tokens
+  virtual size_t rejected_length(size_t) const { return 0; }  // of the rejected answer, in tokens; 0: the row is of no pair
   virtual void read(size_t row, Row& into) const = 0;
 };
 
@@ -45,6 +44,7 @@ struct BatchRules {
   std::vector<int64_t> sequence_lengths;
   double general_share = 0;
   int64_t vocab_size = 0;
+  bool pairs = false;  // whether the method learns from pairs of answers
 };
 
 // Hands out the micro-batches of one step after another. Holds no position of its own: that is CursorState.
@@ -65,6 +65,8 @@ class BatchCursor {
   const RowSource& rows(Source source) const { return source == Source::user ? user_ : general_; }
   Source source_of(int64_t step, int64_t micro_batch) const;
   size_t row_number(Source source, int64_t place);
+  // The rows that a micro-batch takes from a place on, those of pairs first.
+  std::vector<int64_t> row_numbers(Source source, int64_t from);
 
   const RowSource& user_;
   const RowSource& general_;

@@ -214,7 +214,7 @@ Trained train_run(Personal& personal, const TrainRequest& request, const Run& ru
                         choosing_of(method, personal.store.held_out(run.id).choosing, *user, *general), {training.batch_size, vocab_size});
   BatchCursor cursor(*user, *general,
                      {static_cast<uint64_t>(run.seed), training.batch_size, training.accumulation, machine.sequence_lengths(),
-                      training.general_share, vocab_size});
+                      training.general_share, vocab_size, machine.learns_pairs()});
   std::unique_ptr<Trainer> trainer;
   try {
     trainer = std::make_unique<Trainer>(machine, personal.store, run, training, cursor, search, guard, start_of(personal, run).tensors);
