@@ -52,6 +52,7 @@ LAYERS = (
     "personalizer",
     "examples",
     "conversation",
+    "corrections",
     "engines",
     "answering",
     "personal_model",

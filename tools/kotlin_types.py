@@ -145,7 +145,7 @@ class _Writer:
             if "properties" not in schema:
                 values = schema.get("additionalProperties", True)
                 return "JsonObject" if values is True else f"Map<String, {self._type(owner, name, values)}>"
-            inner_name = _capital(name).removesuffix("s") if name == "messages" else f"{owner}{_capital(name)}"
+            inner_name = "Message" if name in ("messages", "prompt") else f"{owner}{_capital(name)}"
             if inner_name not in self.classes:
                 described = schema if "description" in schema else {**schema, "description": f"`{name}` of [{owner}]."}
                 self.classes[inner_name] = self.data_class(inner_name, described, owner)

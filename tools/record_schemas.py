@@ -101,4 +101,10 @@ def example_schema() -> dict[str, Any]:
         }
         for shape, fields in FIELDS.items()
     ]
+    correction = {"prompt": kinds["messages"], "chosen": text, "rejected": text}  # a preference, behind a whole chat
+    place = next(number for number, shape in enumerate(shapes) if shape["title"] == "preference")
+    shapes.insert(
+        place + 1,
+        {"type": "object", "title": "correction", "required": list(correction), "properties": correction},
+    )
     return {"$schema": DRAFT, "title": "Example", "description": "What the user gives to learn from.", "oneOf": shapes}

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -13,7 +13,7 @@ from bespoke import arguments
 from bespoke.core.answers import Generation, OpenConversation
 from bespoke.data.example_json import why_not_json
 from bespoke.errors import DataError, GenerationError, StateError, kind_of, shown
-from bespoke.remedies import setting
+from bespoke.remedies import setting, verb
 from bespoke.rules.records import AnswerEnd, AnswerPiece
 from bespoke.rules.sampling import check_sampling
 
@@ -38,6 +38,8 @@ class Conversation(Iterator[AnswerPiece]):
         self._opened = opened
         self._check_open = check_open
         self._answers = self._closed = False
+        self._fed: list[Any] | str | None = None  # all that was fed, and the answers before the last one
+        self._answer = ""
         self.stopped_because: AnswerEnd | None = None
 
     def feed(self, prompt: str | Sequence[Any]) -> Self:
@@ -59,8 +61,34 @@ class Conversation(Iterator[AnswerPiece]):
                 next_step="Open another one",
             )
         self._opened.feed(prompt_json(prompt))
+        self._remember(prompt)
         self._answers, self.stopped_because = True, None
         return self
+
+    def _remember(self, prompt: str | Sequence[Any]) -> None:
+        """Keeps what was fed, for `last_answer`: the core has it in its own process."""
+        fed, answer = self._fed, self._answer
+        self._answer = ""
+        if isinstance(prompt, str):
+            self._fed = f"{fed or ''}{answer}{prompt}"
+            return
+        before = fed if isinstance(fed, list) else []
+        said = [{"role": "assistant", "content": answer}] if answer and isinstance(before[-1], Mapping) else []
+        self._fed = [*before, *said, *prompt]
+
+    def last_answer(self) -> tuple[list[Any] | str, str]:
+        """Returns what the last answer answers, in the form in which it was fed, and the answer as far as it went.
+
+        Raises DataError if there is no answer yet.
+        """
+        if self._fed is None or not self._answer:
+            raise DataError(
+                "the conversation",
+                got="no words of an answer",
+                expected="an answer of one token at least",
+                next_step="Iterate over it after " + verb("feed"),
+            )
+        return self._fed, self._answer
 
     def __next__(self) -> AnswerPiece:
         """Returns one token, and the text that it completes. `stopped_because` of the last piece says why the answer ended.
@@ -71,6 +99,7 @@ class Conversation(Iterator[AnswerPiece]):
             raise StopIteration
         self._check_open()
         piece = self._opened.next()
+        self._answer += piece.text
         if piece.stopped_because is not None:
             self._answers, self.stopped_because = False, piece.stopped_because
         return piece

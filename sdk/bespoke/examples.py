@@ -28,7 +28,8 @@ class Examples:
         a row are cut. The result says how many were cut and which keys were not used.
 
         Args:
-            example: {"messages": ...}, {"prompt": ..., "completion": ...}, {"text": ...} or {"tokens": ..., "mask": ...}.
+            example: {"messages": ...}, {"prompt": ..., "completion": ...}, {"prompt": ..., "chosen": ..., "rejected": ...},
+                {"text": ...} or {"tokens": ..., "mask": ...}.
             id: Your name for it, with which `forget` deletes it. Adding the same id and content again changes nothing. None: the
                 sha256 of its JSON.
             use: "train" trains on it always. Set it for facts that must be known. None: one example in ten is held out for

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self, get_args
@@ -13,14 +13,16 @@ from bespoke import arguments
 from bespoke.answering import AnsweringModel
 from bespoke.bundle.reader import Authenticated, Bundle, read_bundle
 from bespoke.config import MEGABYTE, Training, settings_from
+from bespoke.conversation import Conversation, prompt_json
 from bespoke.core import library
 from bespoke.core.engine import Engine
 from bespoke.core.handle import Handle, Place, Request, reset_for_new_base
+from bespoke.corrections import corrected_text, messages_of
 from bespoke.engines import engine_for
-from bespoke.errors import AdapterError, ConfigError, shown
+from bespoke.errors import AdapterError, ConfigError, DataError, kind_of, shown
 from bespoke.examples import Examples
 from bespoke.remedies import setting
-from bespoke.rules.records import AdapterFormat, PlannedTraining, Run, Version
+from bespoke.rules.records import AdapterFormat, AddedExample, PlannedTraining, Run, Version
 from bespoke.rules.report import Progress, TrainReport
 from bespoke.system.descriptors import opens_files
 from bespoke.system.malloc import steady_malloc
@@ -158,6 +160,26 @@ class PersonalModel(AnsweringModel):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def correct(self, answer: Conversation | Sequence[Mapping[str, Any]], better: str) -> AddedExample:
+        """Adds what the user made of an answer to the examples: `better` is right, `answer` is not.
+
+        The example is {"prompt": what was asked, "chosen": better, "rejected": answer}. Every method learns `better`. A method
+        that was built with `preferences="simpo"` also learns that it is preferred to `answer`.
+
+        Args:
+            answer: The conversation whose last answer the user corrects, or its messages up to and with that answer.
+            better: The answer as it should have been.
+
+        Raises DataError if there is no answer, or if `better` says the same.
+        """
+        if not isinstance(better, str):
+            raise DataError(setting("better"), got=kind_of(better), expected="text", next_step="Give one string")
+        if isinstance(answer, Conversation):
+            example = corrected_text(answer, better, has_turns=self.has_turns)
+            if example is not None:
+                return self.examples.add(example)
+        return self._core.correct(prompt_json(messages_of(answer)), better)
 
     # ---- training ----------------------------------------------------------------------------------------------------
 

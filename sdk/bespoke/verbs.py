@@ -65,6 +65,7 @@ VERBS = (
     ),
     Verb("close them", "PersonalModel.close", None, "bespoke_close", "PersonalModel.close"),
     Verb("add an example", "examples.add", "bespoke train --examples FILE", "bespoke_add_example", "examples.add"),
+    Verb("correct an answer", "PersonalModel.correct", None, "bespoke_correct", "PersonalModel.correct"),
     Verb(
         "list the examples",
         "examples.list",

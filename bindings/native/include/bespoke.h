@@ -261,6 +261,13 @@ typedef struct bespoke_example {
  * which keys say nothing here. BESPOKE_DATA_ERROR for what cannot be used, would train nothing, or has the id of another example. */
 BESPOKE_API bespoke_status bespoke_add_example(bespoke_model *model, const bespoke_example *example, char **added, bespoke_error **error);
 
+/* Adds what a user made of an answer: `answer` is JSON, the messages of the chat up to and with the answer, `better` is what it should have
+ * been (added_example). It is the example {"prompt": messages before, "chosen": better, "rejected": answer}, under the sha256 of its JSON.
+ * A method built with preferences = "simpo" learns from both, every other from `better` alone. BESPOKE_DATA_ERROR where the last message
+ * is none of the assistant's or says the same. */
+BESPOKE_API bespoke_status bespoke_correct(bespoke_model *model, bespoke_text answer, bespoke_text better, char **added,
+                                           bespoke_error **error);
+
 /* All examples (example_info), in the order in which they were added. */
 BESPOKE_API bespoke_status bespoke_list_examples(bespoke_model *model, char **examples, bespoke_error **error);
 BESPOKE_API bespoke_status bespoke_count_examples(bespoke_model *model, int64_t *count, bespoke_error **error);

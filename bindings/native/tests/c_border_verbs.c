@@ -19,6 +19,8 @@ static void verbs_refuse_nulls(void) {
   EXPECT(is(error, code, "ConfigError"));
   code = bespoke_add_example(NULL, NULL, &given, &error);
   EXPECT(!given && is(error, code, "ConfigError"));
+  code = bespoke_correct(NULL, text("[]"), text("better"), &given, &error);
+  EXPECT(!given && is(error, code, "ConfigError"));
   code = bespoke_list_examples(NULL, &given, &error);
   EXPECT(is(error, code, "ConfigError"));
   code = bespoke_forget_example(NULL, text("id"), &given, &error);
@@ -50,6 +52,7 @@ static void verbs_refuse_nulls(void) {
   EXPECT(bespoke_add_example(model, &example, NULL, NULL) == BESPOKE_DATA_ERROR);
   example.json = text("{\"tokens\": [1, 2, 3]}");
   EXPECT(bespoke_add_example(model, &example, NULL, NULL) == 0);
+  EXPECT(bespoke_correct(model, text(NULL), text(NULL), NULL, NULL) == BESPOKE_DATA_ERROR);
   EXPECT(bespoke_list_examples(model, NULL, NULL) == 0);
   EXPECT(bespoke_forget_example(model, text(NULL), NULL, NULL) == BESPOKE_DATA_ERROR);
   EXPECT(bespoke_forget_example(model, text("nobody"), NULL, NULL) == 0);

@@ -154,6 +154,9 @@ class Handle:
         given = struct(CExample, json=example, id=id or "", use=use or "")
         return record(AddedExample, self._ask("bespoke_add_example", c.byref(given)))
 
+    def correct(self, answer: str, better: str) -> AddedExample:
+        return record(AddedExample, self._ask("bespoke_correct", text(answer), text(better)))
+
     def examples(self) -> list[ExampleInfo]:
         return [record(ExampleInfo, example) for example in self._ask("bespoke_list_examples")]
 

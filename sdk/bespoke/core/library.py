@@ -144,6 +144,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "bespoke_add_example": (_STATUS, (_MODEL, c.POINTER(CExample), _OUT, _ERROR)),
     "bespoke_list_examples": (_STATUS, (_MODEL, _OUT, _ERROR)),
     "bespoke_count_examples": (_STATUS, (_MODEL, c.POINTER(c.c_int64), _ERROR)),
+    "bespoke_correct": (_STATUS, (_MODEL, CText, CText, _OUT, _ERROR)),
     "bespoke_forget_example": (_STATUS, (_MODEL, CText, _OUT, _ERROR)),
     "bespoke_current_run": (_STATUS, (_MODEL, _OUT, _ERROR)),
     "bespoke_planned_training": (_STATUS, (_MODEL, _OUT, _ERROR)),

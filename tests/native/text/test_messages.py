@@ -209,3 +209,25 @@ def test_what_is_said_of_unused_keys_is_bounded(both: Both) -> None:
     assert found["messages.name"] == 2  # the most frequent first, then by name
     assert sorted(found)[:3] == ["...", "key 000000", "key 000001"]
     assert sum(found.values()) == 100_003
+
+
+@pytest.mark.parametrize("template", ["qwen", "zephyr"])
+def test_a_preference_may_stand_behind_a_chat(lab: TextLab, template: str, tmp_path: Any) -> None:
+    """Each answer has the row of the same chat of which the last answer alone is trained on."""
+    Both(lab, *GIVEN[template], tmp_path)
+    before = [
+        {"role": "system", "content": "Be short."},
+        {"role": "user", "content": "Where is the key?"},
+        {"role": "assistant", "content": "Which one?"},
+        {"role": "user", "content": "The red one."},
+    ]
+    example = {"prompt": before, "chosen": "Under the pot.", "rejected": "I do not know, sorry."}
+    encoded = lab.ask("example", example=example)
+    ((tokens, mask, rejected, rejected_mask),) = encoded["rows"]
+    context = [{**message, "weight": 0} for message in before]
+    for answer, row, trained in (("Under the pot.", tokens, mask), ("I do not know, sorry.", rejected, rejected_mask)):
+        alone = lab.ask("example", example={"messages": [*context, {"role": "assistant", "content": answer}]})
+        assert alone["rows"] == [[row, trained]]
+    assert encoded["unused_keys"] == {}
+    only_question = lab.ask("example", example={**example, "prompt": before[1:2]})
+    assert only_question["rows"] == lab.ask("example", example={**example, "prompt": "Where is the key?"})["rows"]

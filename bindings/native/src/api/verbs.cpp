@@ -42,6 +42,10 @@ bespoke_status bespoke_add_example(bespoke_model* model, const bespoke_example* 
   });
 }
 
+bespoke_status bespoke_correct(bespoke_model* model, bespoke_text answer, bespoke_text better, char** added, bespoke_error** error) {
+  return stored(model, added, error, [&](bespoke_model& model) { return model.correct(text_of(answer, "answer"), text_of(better, "better")); });
+}
+
 bespoke_status bespoke_list_examples(bespoke_model* model, char** examples, bespoke_error** error) {
   return stored(model, examples, error, [](bespoke_model& model) { return model.list_examples(); });
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/personal_model.h"
 
+#include "text/corrections.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
@@ -171,6 +173,10 @@ std::string PersonalModel::add_example(const std::string& json, std::optional<st
   const std::lock_guard<std::mutex> alone(storing_);
   return record_json(Added{store_->add_example(example, encoded.rows, use), static_cast<int64_t>(encoded.truncated_tokens),
                            static_cast<int64_t>(encoded.truncated_trained_tokens), encoded.unused_keys});
+}
+
+std::string PersonalModel::correct(const std::string& answer, const std::string& better) {
+  return add_example(correction_json(text_->read_prompt(answer), better), std::nullopt, Use::any);
 }
 
 std::string PersonalModel::list_examples() {

@@ -47,6 +47,7 @@ class PersonalModel {
   // The store's verbs: any thread, at once, also while a call computes. Records are JSON, of the fields in bindings/schema.
   // `id` none: the sha256 of the example's canonical JSON.
   std::string add_example(const std::string& json, std::optional<std::string> id, Use use);
+  std::string correct(const std::string& answer, const std::string& better);
   std::string list_examples();
   int64_t count_examples();
   std::string forget_example(const std::string& id);

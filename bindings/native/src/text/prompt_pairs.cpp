@@ -11,11 +11,19 @@
 
 namespace bespoke {
 
+namespace {
+
+// Of a preference alone: its answers may stand behind a whole chat.
+bool has_messages(const Json& example) { return example.contains("chosen") && example["prompt"].is_array(); }
+
+}  // namespace
+
 // A prompt, and the answer that `field` of the example holds; no tokens where the answer has none. Where the model has a chat template
 // they are a question and its answer in the chat, since that is how they are asked.
 ExampleEncoder::Pair ExampleEncoder::read_pair(const Json& example, const char* field, bool trains_prompt, const std::string& subject) const {
   const Tokenizer& tokenizer = need_tokenizer(subject);
   const bool is_text = says(example, "as", "text", subject, "a prompt and a completion outside of the chat");
+  if (has_messages(example)) need_turns(subject + ".prompt");
   if (turn_encoder_ && !is_text) return read_turn_pair(example, field, trains_prompt, subject);
   Pair pair;
   TokenRow& row = pair.row;
@@ -33,26 +41,33 @@ ExampleEncoder::Pair ExampleEncoder::read_pair(const Json& example, const char* 
   return pair;
 }
 
-// Up to the end of the turn. The answer is trained, whoever's words else are.
+// Up to the end of the turn. The answer is trained, whoever's words else are; of a chat it is the last one.
 ExampleEncoder::Pair ExampleEncoder::read_turn_pair(const Json& example, const char* field, bool trains_prompt, const std::string& subject) const {
+  const bool is_chat = has_messages(example);
   for (const char* name : {"prompt", field}) {
-    if (!example[name].is_string()) throw Error(Kind::Data, subject + "." + name, kind_of(example[name]), "text", "Give it as one string");
+    if (example[name].is_string() || (is_chat && name != field)) continue;
+    throw Error(Kind::Data, subject + "." + name, kind_of(example[name]), "text", "Give it as one string");
   }
   const auto& answer = example[field].get_ref<const std::string&>();
   if (answer.empty()) return {};
-  TurnTokens found = turn_encoder_->encode(
-      turns_->render({{Place::user, example["prompt"].get<std::string>()}, {Place::assistant, answer}}, false, subject), subject);
+  std::vector<Message> messages;
+  if (is_chat) messages = read_messages(example["prompt"], subject + ".prompt");
+  else messages.push_back({Place::user, example["prompt"].get<std::string>()});
+  messages.push_back({Place::assistant, answer});
+  TurnTokens found = turn_encoder_->encode(turns_->render(messages, false, subject), subject);
+  const auto begins_answer = [](const TurnPiece& piece) { return piece.begins_answer; };
+  const auto last = std::find_if(found.pieces.rbegin(), found.pieces.rend(), begins_answer).base() - 1;
+  const auto begins = static_cast<size_t>(last - found.pieces.begin());
   Pair pair;
   for (const size_t number : found.piece_of) {
     const auto& role = found.pieces[number].role;
-    pair.row.mask.push_back(role && (trains_prompt || role == Place::assistant));
+    pair.row.mask.push_back(role && (trains_prompt || (number >= begins && role == Place::assistant)));
   }
   pair.row.mask[0] = 0;
   const size_t end = trained_end(pair.row.mask);
   pair.row.mask.resize(end);
   pair.row.tokens.assign(found.tokens.begin(), found.tokens.begin() + static_cast<ptrdiff_t>(end));
-  const auto begins = std::find_if(found.pieces.begin(), found.pieces.end(), [](const TurnPiece& piece) { return piece.begins_answer; });
-  pair.answer = found.begin_of(static_cast<size_t>(begins - found.pieces.begin()));
+  pair.answer = found.begin_of(begins);
   return pair;
 }
 

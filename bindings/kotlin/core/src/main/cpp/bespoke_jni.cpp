@@ -73,6 +73,15 @@ jbyteArray add_example(JNIEnv* env, jclass, jlong model, jbyteArray json, jbyteA
   });
 }
 
+jbyteArray correct(JNIEnv* env, jclass, jlong model, jbyteArray answer, jbyteArray better) {
+  return guarded<jbyteArray>(env, nullptr, [&] {
+    const std::string messages = bytes_of(env, answer), words = bytes_of(env, better);
+    return taken(env, [&](char** added, bespoke_error** error) {
+      return bespoke_correct(pointer<bespoke_model>(model), text(messages), text(words), added, error);
+    });
+  });
+}
+
 // Of functions that take a model and give a text.
 template <bespoke_status (*function)(bespoke_model*, char**, bespoke_error**)>
 jbyteArray listed(JNIEnv* env, jclass, jlong model) {
@@ -253,6 +262,7 @@ bool register_all(JNIEnv* env, jclass api) {
       method("setLimit", "(JD)V", set_limit),
       method("setPace", "(JD)V", set_pace),
       method("addExample", "(J[B[B[B)[B", add_example),
+      method("correct", "(J[B[B)[B", correct),
       method("listExamples", "(J)[B", listed<bespoke_list_examples>),
       method("countExamples", "(J)J", count_examples),
       method("forgetExample", "(J[B)[B", forget_example),

@@ -57,6 +57,13 @@ sealed interface Example {
     ) : Example
 
     @Serializable
+    data class Correction(
+        @SerialName("prompt") val prompt: List<Message>,
+        @SerialName("chosen") val chosen: String,
+        @SerialName("rejected") val rejected: String,
+    ) : Example
+
+    @Serializable
     data class Text(
         @SerialName("text") val text: String,
         @SerialName("end") val end: End? = null,

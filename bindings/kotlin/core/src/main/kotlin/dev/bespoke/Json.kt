@@ -25,6 +25,7 @@ internal object ExampleSerializer : KSerializer<Example> {
             is Example.Messages -> json.encodeToJsonElement(Example.Messages.serializer(), value)
             is Example.PromptCompletion -> json.encodeToJsonElement(Example.PromptCompletion.serializer(), value)
             is Example.Preference -> json.encodeToJsonElement(Example.Preference.serializer(), value)
+            is Example.Correction -> json.encodeToJsonElement(Example.Correction.serializer(), value)
             is Example.Text -> json.encodeToJsonElement(Example.Text.serializer(), value)
             is Example.Tokens -> json.encodeToJsonElement(Example.Tokens.serializer(), value)
         }

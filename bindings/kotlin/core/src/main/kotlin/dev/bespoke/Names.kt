@@ -12,6 +12,7 @@ internal val CALLS: Map<String, String> = mapOf(
     "classify" to "call classify",
     "close" to "call close",
     "conversation" to "call conversation",
+    "correct" to "call correct",
     "current_run" to "call currentRun",
     "dial" to "in Python, call Personalizer.dial",
     "estimate" to "in Python, call Personalizer.estimate",

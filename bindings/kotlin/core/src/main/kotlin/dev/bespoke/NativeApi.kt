@@ -29,6 +29,8 @@ internal object NativeApi {
 
     @JvmStatic external fun addExample(model: Long, json: ByteArray, id: ByteArray?, use: ByteArray?): ByteArray
 
+    @JvmStatic external fun correct(model: Long, answer: ByteArray, better: ByteArray): ByteArray
+
     @JvmStatic external fun listExamples(model: Long): ByteArray
 
     @JvmStatic external fun countExamples(model: Long): Long

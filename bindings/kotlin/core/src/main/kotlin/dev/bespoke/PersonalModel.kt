@@ -34,6 +34,15 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
     /** What the bundle is known by: "pin", "signature" or "none". */
     val authenticated: String get() = handle.use { NativeApi.authenticated(it).text() }
 
+    /**
+     * Adds what the user made of an answer. [answer] is the chat up to and with the answer, the last message; [better] is what it should
+     * have been. A method built with `preferences = "simpo"` learns from both, every other from [better] alone.
+     */
+    suspend fun correct(answer: List<Example.Message>, better: String): AddedExample = handle.stored {
+        val messages = json.encodeToString(ListSerializer(Example.Message.serializer()), answer)
+        decoded(AddedExample.serializer(), NativeApi.correct(it, messages.bytes(), better.bytes()))
+    }
+
     /** Starts a run or goes on with the unfinished one; at its end the gate accepts or refuses. */
     suspend fun train(training: Training = Training()): TrainReport = handle.compute { model, cancel ->
         val found = NativeApi.train(
