@@ -146,6 +146,11 @@ def test_the_recipes_run(chat_model: Path, stories: Path, tmp_path: Path) -> Non
     assert json.loads((tmp_path / "chat.jsonl").read_text()) == {"messages": talk}
 
 
+@pytest.mark.slow
+def test_answers_are_corrected_as_the_page_says(chat_model: Path, tmp_path: Path) -> None:
+    run_page(REPOSITORY / "docs" / "how_to" / "correct_answers.md", tmp_path)
+
+
 def test_an_exported_chat_becomes_what_the_page_shows(tmp_path: Path) -> None:
     page = blocks(COLLECT)
     asked = next(i for i, block in enumerate(page) if block.language == "bash" and "bespoke read" in block.code)

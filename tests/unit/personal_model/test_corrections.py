@@ -33,10 +33,10 @@ def chat_bundle(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     def make(folder: Path) -> None:
         shutil.copytree(stories, folder / "model")
         (folder / "model" / "chat_template.jinja").write_text(templates.ZEPHYR)
-        training = Training(sequence_lengths=(LONGEST,), batch_size=4, steps=12, general_share=0.25)
+        training = Training(sequence_lengths=(LONGEST,), batch_size=4, steps=40)
         optimizers = {"mesp": SIMPO}
         Personalizer(
-            folder / "model", optimizers, "torch", context=LONGEST, lora=Lora(rank=2), training=training
+            folder / "model", optimizers, "torch", context=256, lora=Lora(rank=2), training=training, data=None
         ).build(folder / "bundle")
 
     return made_once(tmp_path_factory, "stories-simpo", make) / "bundle"
@@ -49,7 +49,7 @@ def model(chat_bundle: Path, tmp_path: Path) -> Iterator[PersonalModel]:
 
 
 def kept(state: Path) -> list[dict[str, Any]]:
-    return [json.loads(text) for (text,) in reading.select(state, "SELECT text FROM examples ORDER BY key")]
+    return [json.loads(text) for (text,) in reading.select(state, "SELECT json FROM examples ORDER BY key")]
 
 
 def test_a_corrected_answer_of_a_conversation_is_kept_with_what_was_asked(model: PersonalModel, tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_corrected_answer_of_a_conversation_is_kept_with_what_was_asked(model:
 
 def test_messages_that_end_with_the_answer_are_corrected_alike(model: PersonalModel, tmp_path: Path) -> None:
     added = model.correct([QUESTION, ANSWER], "Under the blue pot.")
-    assert (added.rows, added.truncated_tokens) == (1, 0)
+    assert (added.created, added.truncated_tokens) == (True, 0)
     assert kept(tmp_path / "state") == [
         {"prompt": [QUESTION], "chosen": "Under the blue pot.", "rejected": ANSWER["content"]}
     ]
