@@ -169,6 +169,10 @@ class CoreStore:
             assert next(rows, None) is None
         return [row for id in ids for row in found[id]]
 
+    def nearest_notes(self, question: str, most: int = 3) -> list[str]:
+        notes: list[str] = self.act("nearest notes", question=question, most=most)
+        return notes
+
     def forget(self, id: str) -> Forgotten:
         return Forgotten(*self.act("forget", id=id))
 

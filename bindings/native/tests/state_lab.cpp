@@ -107,6 +107,11 @@ class Lab {
     }
     if (what == "examples") return examples();
     if (what == "rows") return rows(store_->rows(action.at("split") == "train" ? Split::train : Split::validation));
+    if (what == "nearest notes") {
+      Json found = Json::array();
+      for (const bespoke::Note& note : store_->nearest_notes(action.at("question"), action.at("most"))) found.push_back(note.words);
+      return found;
+    }
     if (what == "forget") {
       const bespoke::Forgotten forgotten = store_->forget(action.at("id"));
       return {forgotten.example, forgotten.accepted_deleted, forgotten.run_stopped};

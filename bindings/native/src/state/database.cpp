@@ -152,6 +152,15 @@ Database::Database(const std::string& folder) : subject_(folder + "/" + kDatabas
 
 Database::Database(const std::string& subject, sqlite3* connection) : subject_(subject), connection_(connection) {}
 
+Database Database::in_memory(const std::string& subject) {
+  sqlite3* memory = nullptr;
+  if (sqlite3_open(":memory:", &memory) != SQLITE_OK) {
+    sqlite3_close(memory);
+    throw no_memory(subject);
+  }
+  return Database(subject, memory);
+}
+
 Database::~Database() { sqlite3_close(connection_); }
 
 void Database::execute(const std::string& sql) { Statement(*this, sql).run(); }

@@ -56,6 +56,7 @@ class Database {
 
   explicit Database(const std::string& folder);  // a path without links; refuses links in the place of its files
   Database(const std::string& subject, sqlite3* connection);
+  static Database in_memory(const std::string& subject);
   ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;

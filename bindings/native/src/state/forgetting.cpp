@@ -11,6 +11,7 @@
 #include "state/forgetting.h"
 #include "state/lock.h"
 #include "state/losses.h"
+#include "state/notes.h"
 #include "state/reserve.h"
 #include "state/scrub.h"
 #include "state/store.h"
@@ -84,7 +85,7 @@ Forgotten StateStore::forget(const std::string& id) {
   Forgotten forgotten;
   {
     FilesLock lock(folder_);
-    counts_.reset();
+    counts_.reset(), notes_.reset();
     forgotten = with_reserve(folder_, [&] { return forget_example(*database_, id); });
     sweep(true);
     database_->empty_log_now();

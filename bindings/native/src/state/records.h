@@ -53,6 +53,11 @@ struct ExampleInfo {  // an example as stored; tokens and trained tokens are sum
   std::string added_at;
 };
 
+struct Note {  // a passage of the words of an example
+  int64_t id = 0;
+  std::string words;
+};
+
 struct Forgotten {
   bool example = false;          // it was there
   int64_t accepted_deleted = 0;  // adapters that had seen it

@@ -8,6 +8,7 @@
 #include "state/errors.h"
 #include "state/folder.h"
 #include "state/lock.h"
+#include "state/notes.h"
 #include "state/reserve.h"
 #include "state/tables.h"
 #include "state/tensor_files.h"

@@ -16,6 +16,7 @@ namespace bespoke {
 
 class Database;
 class LockFile;
+class NoteIndex;
 class TensorShapes;
 class Transaction;
 
@@ -71,6 +72,8 @@ class StateStore {
   // Same id and same content: nothing happens. DataError for same id and other content, or for rows without a trained token.
   AddedExample add_example(const Identified& example, const std::vector<TokenRow>& rows, Use use = Use::any);
   std::vector<ExampleInfo> examples();  // in the order in which they were added
+  // Passages of the examples' words, the nearest to the question first (state/notes.h). The first call indexes all examples.
+  std::vector<Note> nearest_notes(const std::string& question, size_t most);
   // Deletes an example and everything learned from it; no file of the folder holds a byte of it afterwards. Every accepted adapter, slot
   // and journal whose run saw it goes; an unfinished one ends ("example_forgotten"). May be called again after an interruption, and for
   // an id that is not there. A trainer at work learns of it from `ended_because` or at its next commit.
@@ -175,6 +178,7 @@ class StateStore {
   std::unique_ptr<Database> database_;
   std::unique_ptr<TensorShapes> shapes_;
   std::optional<std::string> text_rules_;  // of the rows that this store adds
+  std::unique_ptr<NoteIndex> notes_;     // made when notes are asked for
   std::optional<ExampleCounts> counts_;  // what `add_example` knows of what is committed
 };
 

@@ -127,12 +127,7 @@ void take_steps(Database& database, int64_t from, int64_t to) {
 }
 
 std::set<std::string> objects_of_version(int64_t version) {
-  sqlite3* memory = nullptr;
-  if (sqlite3_open(":memory:", &memory) != SQLITE_OK) {
-    sqlite3_close(memory);
-    throw no_memory("SQLite");
-  }
-  Database model("the tables of this version", memory);
+  Database model = Database::in_memory("the tables of this version");
   model.execute("PRAGMA page_size = 512");  // a page for each table and index
   take_steps(model, 0, version);
   return objects(model);
