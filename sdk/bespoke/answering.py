@@ -108,6 +108,7 @@ class AnsweringModel:
         top_k: int | None = None,
         seed: int = 0,
         stop_texts: Sequence[str] = (),
+        notes: bool = False,
     ) -> Conversation:
         """Opens a conversation, which keeps its KV cache from one answer to the next.
 
@@ -118,9 +119,17 @@ class AnsweringModel:
             top_k: Draws from this many of the likeliest tokens. None: from all.
             seed: Seed of the draws. The same seed and the same prompts give the same answers.
             stop_texts: Texts that end an answer. They are not a part of it.
+            notes: Whether the model reads, with each question, the notes among the user's examples that are nearest to it. At most
+                three, in at most a quarter of the context. They stay in the conversation.
         """
         generation = generation_of(
-            max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed, stop_texts=stop_texts
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            seed=seed,
+            stop_texts=stop_texts,
+            notes=notes,
         )
         self._core.check_open()
         conversation = Conversation(self._engine.open_conversation(generation), self._core.check_open)
@@ -137,13 +146,14 @@ class AnsweringModel:
         top_k: int | None = None,
         seed: int = 0,
         stop_texts: Sequence[str] = (),
+        notes: bool = False,
     ) -> Iterator[str]:
         """Returns the answer to a prompt, in pieces of text as they are computed.
 
         Args:
             prompt: Messages, a text to continue, or token ids.
             max_tokens: Most tokens of the answer.
-            temperature, top_p, top_k, seed, stop_texts: As for `conversation`.
+            temperature, top_p, top_k, seed, stop_texts, notes: As for `conversation`.
         """
         if self._bundle.manifest.text.tokenizer_bin is None:
             check_prompt(prompt)
@@ -161,6 +171,7 @@ class AnsweringModel:
             top_k=top_k,
             seed=seed,
             stop_texts=stop_texts,
+            notes=notes,
         )
         return (piece.text for piece in pieces if piece.text)
 

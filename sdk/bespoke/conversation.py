@@ -126,6 +126,7 @@ def generation_of(
     top_k: int | None,
     seed: int,
     stop_texts: Sequence[str] = (),
+    notes: bool = False,
 ) -> Generation:
     """Returns the settings of a conversation. Raises GenerationError for a value out of its range."""
     if max_tokens is not None:
@@ -140,7 +141,11 @@ def generation_of(
             next_step="Change " + setting("stop_texts"),
         )
     _json("stop_texts", list(stop_texts), "Use texts without halves of surrogate pairs")
-    return Generation(max_tokens, temperature, top_p, top_k, seed, tuple(stop_texts))
+    if not isinstance(notes, bool):
+        raise GenerationError(
+            setting("notes"), got=shown(notes), expected="True or False", next_step="Change " + setting("notes")
+        )
+    return Generation(max_tokens, temperature, top_p, top_k, seed, tuple(stop_texts), notes)
 
 
 def check_prompt(prompt: Any) -> None:

@@ -386,6 +386,7 @@ typedef struct bespoke_generation {
   int64_t top_k;           /* of the likeliest tokens so many; 0: all */
   uint64_t seed;           /* it and the number of tokens before decide each draw */
   bespoke_text stop_texts; /* JSON array of texts that end an answer and are no part of it, or empty */
+  int32_t notes;           /* not 0: each question is asked with the notes among the user's examples that are nearest to it */
 } bespoke_generation;
 
 /* One conversation. It is pulled:

@@ -24,8 +24,8 @@ from bespoke.cli.output import (
 from bespoke.rules.records import AdapterFormat
 
 
-def sampling_options(max_tokens: int, temperature: float) -> Callable[[Command], Command]:
-    """Returns a decorator that adds the options of sampling, with these defaults."""
+def answer_options(max_tokens: int, temperature: float) -> Callable[[Command], Command]:
+    """Returns a decorator that adds the options of an answer, with these defaults."""
     option = partial(click.option, show_default=True)
     options = (
         option("--max-tokens", type=click.IntRange(1), default=max_tokens, help="Most tokens of an answer."),
@@ -38,6 +38,9 @@ def sampling_options(max_tokens: int, temperature: float) -> Callable[[Command],
         ),
         option("--top-k", type=int, help="Sample from this many of the likeliest tokens [all]."),
         option("--seed", type=int, default=0, help="Same seed, same answer."),
+        click.option(
+            "--notes", is_flag=True, help="Put the notes among the examples that are nearest to it before a question."
+        ),
     )
     return lambda command: reduce(lambda decorated, add: add(decorated), reversed(options), command)
 
@@ -47,11 +50,11 @@ def sampling_options(max_tokens: int, temperature: float) -> Callable[[Command],
 @click.argument("prompt")
 @state_option
 @click.option("--text", is_flag=True, help="Continue PROMPT as a text, even if the model has chat turns.")
-@sampling_options(max_tokens=128, temperature=0.0)
+@answer_options(max_tokens=128, temperature=0.0)
 @engine_option()
 @trust_options
 def generate(
-    bundle: Path, prompt: str, state: Path, text: bool, engine: str | None, trust: Trust, **sampling: Any
+    bundle: Path, prompt: str, state: Path, text: bool, engine: str | None, trust: Trust, **settings: Any
 ) -> None:
     """Answer PROMPT with the adapter that answers, piece by piece. PROMPT "-" is read from stdin.
 
@@ -70,7 +73,7 @@ def generate(
         question: str | list[dict[str, str]] = (
             [{"role": "user", "content": prompt}] if model.has_turns and not text else prompt
         )
-        for piece in model.generate(question, **sampling):
+        for piece in model.generate(question, **settings):
             click.echo(piece, nl=False)  # click flushes, so each piece shows at once
         click.echo()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bespoke.cli.answering import sampling_options
+from bespoke.cli.answering import answer_options
 from bespoke.cli.output import PATH, Trust, need_state, state_option, trust_options, typed
 from bespoke.errors import ConfigError, DataError, GenerationError
 
@@ -26,9 +26,9 @@ Messages = list[dict[str, str]]
 @click.argument("bundle", type=PATH)
 @state_option
 @click.option("--system", metavar="TEXT", help="A system message to begin with.")
-@sampling_options(max_tokens=512, temperature=0.7)
+@answer_options(max_tokens=512, temperature=0.7)
 @trust_options
-def chat(bundle: Path, state: Path, system: str | None, trust: Trust, **sampling: Any) -> None:
+def chat(bundle: Path, state: Path, system: str | None, trust: Trust, **settings: Any) -> None:
     """Talk with the adapter that answers. Each line is a message.
 
     /new begins another conversation. /quit or the end of the input ends the chat. Ctrl-C stops an answer.
@@ -48,7 +48,7 @@ def chat(bundle: Path, state: Path, system: str | None, trust: Trust, **sampling
                 expected="one with chat turns",
                 next_step="Let it go on with a text: bespoke generate",
             )
-        chat = Chat(model, start, sampling)
+        chat = Chat(model, start, settings)
         for line in _lines():
             if line == "/new":
                 chat.begin()
@@ -62,8 +62,8 @@ def chat(bundle: Path, state: Path, system: str | None, trust: Trust, **sampling
 class Chat:
     """A chat of any length. It keeps the last messages when a conversation no longer fits in the context."""
 
-    def __init__(self, model: PersonalModel, start: Messages, sampling: dict[str, Any]) -> None:
-        self._model, self._start, self._sampling = model, start, sampling
+    def __init__(self, model: PersonalModel, start: Messages, settings: dict[str, Any]) -> None:
+        self._model, self._start, self._settings = model, start, settings
         self._conversation: Conversation | None = None
         self.begin()
 
@@ -71,7 +71,7 @@ class Chat:
         """Begins another conversation with the start messages and those that are kept."""
         if self._conversation is not None:
             self._conversation.close()
-        self._conversation = self._model.conversation(**self._sampling)
+        self._conversation = self._model.conversation(**self._settings)
         self._messages = [*self._start, *(kept or [])]
         self._new = list(self._messages)  # what the conversation has not been fed yet
 

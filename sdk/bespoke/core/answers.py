@@ -25,6 +25,7 @@ class Generation:
     top_k: int | None = None
     seed: int = 0
     stop_texts: tuple[str, ...] = ()
+    notes: bool = False
 
     def fields(self) -> dict[str, Any]:
         """Returns the fields of bespoke_generation."""

@@ -112,6 +112,7 @@ class CGeneration(c.Structure):
         ("top_k", c.c_int64),
         ("seed", c.c_uint64),
         ("stop_texts", CText),
+        ("notes", c.c_int32),
     )
 
 

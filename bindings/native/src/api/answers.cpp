@@ -30,6 +30,7 @@ AnswerSettings settings_of(const bespoke_generation* given) {
   settings.max_tokens = generation.max_tokens;
   settings.sampling = {generation.temperature, generation.top_p == 0 ? 1 : generation.top_p, generation.top_k, generation.seed};
   settings.stop_texts = texts_of(text_of(generation.stop_texts, "bespoke_generation.stop_texts"));
+  settings.notes = generation.notes != 0;
   return settings;
 }
 

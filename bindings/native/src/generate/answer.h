@@ -18,6 +18,7 @@ struct AnswerSettings {
   int64_t max_tokens = 0;  // 0: as many as the context has room for
   Sampling sampling;
   std::vector<std::string> stop_texts;
+  bool notes = false;  // whether the nearest notes of the user are put into each prompt
 };
 
 void check(const AnswerSettings& settings);  // GenerationError for what is out of its range

@@ -207,6 +207,11 @@ std::string PersonalModel::current_run() {
   return run ? record_json(StoredRun{*run, store_->run_example_ids(run->id)}) : "null";
 }
 
+std::vector<Note> PersonalModel::nearest_notes(const std::string& question, size_t most) {
+  const std::lock_guard<std::mutex> alone(storing_);
+  return store_->nearest_notes(question, most);
+}
+
 int64_t PersonalModel::count_examples() {
   const std::lock_guard<std::mutex> alone(storing_);
   return store_->example_count();

@@ -50,6 +50,7 @@ class PersonalModel {
   std::string correct(const std::string& answer, const std::string& better);
   std::string list_examples();
   int64_t count_examples();
+  std::vector<Note> nearest_notes(const std::string& question, size_t most);
   std::string forget_example(const std::string& id);
   std::string planned_training() const;
   std::string current_run();  // or null

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/session.h"
 
+#include <algorithm>
+
 #include "exec/fitting_plans.h"
 #include "model/answering.h"
+#include "model/noted_prompt.h"
 #include "model/records_json.h"
 
 namespace bespoke {
 
 namespace {
+
+constexpr size_t kMostNotes = 3;    // to a question
+constexpr size_t kNotesShare = 4;   // they take at most one part in so many of the context; an answer of any length is left as much
 
 std::string tokens_of(size_t count) { return std::to_string(count) + " tokens"; }
 
@@ -33,12 +39,35 @@ void Session::feed(const std::string& json) {
                 tokens ? "Shorten the prompt, or build the bundle with a larger context" : "Give at least one token");
   full_ = tokens >= context;
   if (full_) return;
+  if (settings_.notes) longer = with_notes(before, more, std::move(longer));
   conversation_ = std::move(longer);
   version_.reset();
   AnswerSettings settings = settings_;
   const std::string stop_text = model_.text().encoder().stop_text(more);
   if (!stop_text.empty()) settings.stop_texts.push_back(stop_text);
   answer_.emplace(conversation_.tokens(), settings, AnswerLimits{model_.manifest().text.stop_ids, context}, model_.text().tokenizer());
+}
+
+Conversation Session::with_notes(const Conversation& before, const Prompt& more, Conversation longer) {
+  const std::string question = question_of(more);
+  if (question.empty()) return longer;
+  const auto context = static_cast<size_t>(model_.manifest().context_length);
+  const size_t share = context / kNotesShare, answer = settings_.max_tokens ? static_cast<size_t>(settings_.max_tokens) : share;
+  const size_t most = std::min(longer.tokens().size() + share, context - std::min(answer, context));
+  std::vector<std::string> words;
+  for (const Note& note : model_.nearest_notes(question, kMostNotes + shown_.size())) {
+    if (words.size() == kMostNotes) break;
+    if (shown_.count(note.id)) continue;
+    words.push_back(note.words);
+    Conversation noted = before.with(bespoke::with_notes(more, words));
+    if (noted.tokens().size() > most) {
+      words.pop_back();
+      continue;
+    }
+    longer = std::move(noted);
+    shown_.insert(note.id);
+  }
+  return longer;
 }
 
 std::string Session::next(CallSettings settings) {

@@ -4,6 +4,7 @@
 
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "generate/answer.h"
@@ -27,6 +28,8 @@ class Session {
 
  private:
   std::unique_lock<std::mutex> alone();
+  // `longer`, which is `before` with a prompt, or the same with notes before the prompt's question, as many as there is room for.
+  Conversation with_notes(const Conversation& before, const Prompt& more, Conversation longer);
 
   PersonalModel& model_;
   const AnswerSettings settings_;
@@ -34,6 +37,7 @@ class Session {
   Conversation conversation_;       // without the answer that is being given
   std::optional<Answer> answer_;    // to it
   std::optional<int64_t> version_;  // of the adapter that gives it
+  std::set<int64_t> shown_;         // ids of the notes that the conversation has
   bool full_ = false;               // what was fed last had no room
 };
 

@@ -52,6 +52,7 @@ class Sessions {
     generation.top_k = asked.at("top_k").get<int64_t>();
     generation.seed = asked.at("seed").get<uint64_t>();
     generation.stop_texts = text_of(stop_texts);
+    generation.notes = asked.at("notes").get<bool>();
     bespoke_error* error = nullptr;
     bespoke_session* session = nullptr;
     if (bespoke_session_open(model_, &generation, &session, &error)) throw Failed{error};

@@ -3,7 +3,8 @@
 // have an "order" of their own, is answered in their sequence by {"event": "done"}, {"event": "found", "found": ...} or {"event": "error",
 // ...}, with the same "order"; after an error it goes on. {"do": "cancel"} ends the order that was given last.
 //
-//   {"do": "open", "session": NUMBER, "max_tokens": ..., "temperature": ..., "top_p": ..., "top_k": ..., "seed": ..., "stop_texts": [...]}
+//   {"do": "open", "session": NUMBER, "max_tokens": ..., "temperature": ..., "top_p": ..., "top_k": ..., "seed": ..., "stop_texts": [...],
+//    "notes": true or false}
 //   {"do": "feed", "session": NUMBER, "prompt": messages, a text or token ids}
 //   {"do": "next", "session": NUMBER}: finds a piece
 //   {"do": "close", "session": NUMBER}

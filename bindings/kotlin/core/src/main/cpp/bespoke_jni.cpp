@@ -206,13 +206,14 @@ jbyteArray asked(JNIEnv* env, jclass, jlong model, jbyteArray one, jbyteArray ot
 // ---- answers ------------------------------------------------------------------------------------------------------------
 
 jlong session_open(JNIEnv* env, jclass, jlong model, jlong max_tokens, jdouble temperature, jdouble top_p, jlong top_k, jlong seed,
-                   jbyteArray stop_texts) {
+                   jbyteArray stop_texts, jboolean notes) {
   return guarded<jlong>(env, 0, [&] {
     const std::string stops = bytes_of(env, stop_texts);
     bespoke_generation generation{};
     generation.struct_size = sizeof generation;
     generation.max_tokens = max_tokens, generation.temperature = temperature, generation.top_p = top_p, generation.top_k = top_k;
     generation.seed = static_cast<uint64_t>(seed), generation.stop_texts = text(stops);
+    generation.notes = notes;
     bespoke_session* session = nullptr;
     checked(env, [&](bespoke_error** error) {
       return bespoke_session_open(pointer<bespoke_model>(model), &generation, &session, error);
@@ -282,7 +283,7 @@ bool register_all(JNIEnv* env, jclass api) {
       method("checkTraining", "(J[BJJZ[BZ)V", check_training),
       method("evaluate", "(J[B[BJD" PROGRESS ")[B", asked<bespoke_evaluate>),
       method("verify", "(JJD" PROGRESS ")[B", verify),
-      method("sessionOpen", "(JJDDJJ[B)J", session_open),
+      method("sessionOpen", "(JJDDJJ[BZ)J", session_open),
       method("sessionClose", "(J)V", session_close),
       method("sessionFeed", "(J[B)V", session_feed),
       method("sessionNext", "(JJD" PROGRESS ")[B", session_next),

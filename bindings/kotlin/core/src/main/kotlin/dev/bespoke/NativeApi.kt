@@ -81,6 +81,7 @@ internal object NativeApi {
 
     @JvmStatic external fun sessionOpen(
         model: Long, maxTokens: Long, temperature: Double, topP: Double, topK: Long, seed: Long, stopTexts: ByteArray?,
+        notes: Boolean,
     ): Long
 
     @JvmStatic external fun sessionClose(session: Long)

@@ -89,6 +89,7 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
         val session = handle.child("the conversation", NativeApi::sessionClose) {
             NativeApi.sessionOpen(
                 it, generation.maxTokens ?: 0, generation.temperature, generation.topP ?: 0.0, generation.topK ?: 0, generation.seed, stops,
+                generation.notes,
             )
         }
         Conversation(session, receiver)

@@ -79,6 +79,7 @@ class Training(
  * @property topK so many of the likeliest tokens; null: all
  * @property seed same seed, same answer
  * @property stopTexts texts that end an answer and are no part of it
+ * @property notes whether each question is asked with the notes among the user's examples that are nearest to it
  */
 class Generation(
     val maxTokens: Long? = null,
@@ -87,6 +88,7 @@ class Generation(
     val topK: Long? = null,
     val seed: Long = 0,
     val stopTexts: List<String> = emptyList(),
+    val notes: Boolean = false,
 )
 
 /** What begins now; of a step: what has ended. */
