@@ -50,7 +50,7 @@ def test_a_question_is_answered_with_the_nearest_note_above_it(model: PersonalMo
 
 
 def test_notes_stay_in_the_conversation_and_are_not_repeated(model: PersonalModel) -> None:
-    turns = ("Where is Clara?", "And the dentist, says Clara?", "Is Clara back?")
+    turns = ("Where is Clara?", "What says the dentist, Clara?", "Is Clara back?")
     written = (noted(turns[0], CLARA), noted(turns[1], DENTIST), turns[2])
     assert answers(model, *turns, notes=True) == answers(model, *written, notes=False)
 
