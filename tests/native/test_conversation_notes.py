@@ -82,7 +82,7 @@ def test_notes_leave_room_for_the_answer(model: PersonalModel) -> None:
 
 
 def test_a_text_to_continue_gets_notes_too(model: PersonalModel) -> None:
-    text = "Clara lives in"
+    text = "Clara lives"
     with_note = list(model.generate(text, max_tokens=5, notes=True))
     assert with_note == list(model.generate(noted(text, CLARA), max_tokens=5))
 
