@@ -244,6 +244,14 @@ TEST_CASE("without a row to train on there is no run") {
   CHECK_FALSE(device.store->current_run());
 }
 
+TEST_CASE("the base model's own answers alone are nothing to train on") {
+  Device device;
+  device.bundle.judges_behaviour(false);
+  device.bundle.manifest().data_valid.reset();
+  CHECK(error_of([&] { train_on(device); }).kind == Kind::Data);
+  CHECK_FALSE(device.store->current_run());
+}
+
 TEST_CASE("two trainers do not share a state") {
   Device device;
   const auto lock = device.store->trainer_lock();

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bespoke import Lora, Personalizer, Training
+from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.bundle.reader import read_bundle
 from bespoke.compiler.rehearsal import ChatAsking, TextAsking, whole_sentences
 from bespoke.data.prompts import read_prompts
@@ -19,6 +19,7 @@ from bespoke.data.rows import TokenRow, TokenRows
 from bespoke.data.template import compile_turns
 from bespoke.data.text import Tokenizer
 from bespoke.data.turns import Turns, protect_markers
+from bespoke.errors import DataError
 from tests.unit.compiler.test_encoding import core
 from tests.unit.data import templates
 from tests.unit.data.conftest import qwen, qwen_template, qwen_turns, story
@@ -207,3 +208,13 @@ def test_without_rehearsal_plain_texts_judge(chat: Path, tmp_path: Path) -> None
 def test_no_data_asks_for_no_rehearsal(chat: Path, tmp_path: Path) -> None:
     build(chat, tmp_path / "bundle", data=None)
     assert rows_of(tmp_path / "bundle") == {"train": None, "valid": None, "behaviour": None}
+
+
+@pytest.mark.slow
+def test_its_own_answers_alone_are_nothing_to_learn(chat: Path, tmp_path: Path) -> None:
+    build(chat, tmp_path / "bundle")
+    with (
+        PersonalModel.open(tmp_path / "bundle", tmp_path / "state") as model,
+        pytest.raises(DataError, match="no example of the user to train on"),
+    ):
+        model.train(1)

@@ -21,12 +21,19 @@ std::unique_ptr<RowSource> general_rows(Bundle& bundle, const std::optional<std:
   return name ? bundle_rows(bundle.tensors(*name), *name, bundle.manifest().vocab_size) : no_rows();
 }
 
+// Whether the bundle's own rows teach what the base model does not know. Its own answers alone do not, and no other rows judge then.
+bool teaches(Bundle& bundle) {
+  const Manifest& manifest = bundle.manifest();
+  if (manifest.data_behaviour && !manifest.data_valid) return false;
+  return general_rows(bundle, manifest.data_train)->size() > 0;
+}
+
 // The unfinished run, or a new one.
 Run chosen_run(Personal& personal, const TrainRequest& request, const ChosenRun& chosen) {
   if (chosen.goes_on) return *chosen.unfinished;
   StateStore& store = personal.store;
   // A run keeps the examples that it starts with.
-  if (store.example_count(Split::train) == 0 && general_rows(personal.bundle, personal.bundle.manifest().data_train)->size() == 0)
+  if (store.example_count(Split::train) == 0 && !teaches(personal.bundle))
     throw Error(Kind::Data, "training data", "no example of the user to train on, and no general text in the bundle", "at least one",
                 "Add an example: " + to_call(Verb::add, "example"));
   if (chosen.unfinished) store.end_run(chosen.unfinished->id, "replaced");  // only now: what is refused must not end it
