@@ -76,8 +76,9 @@ class Conversation(Iterator[AnswerPiece]):
         said = [{"role": "assistant", "content": answer}] if answer and isinstance(before[-1], Mapping) else []
         self._fed = [*before, *said, *prompt]
 
+    @property
     def last_answer(self) -> tuple[list[Any] | str, str]:
-        """Returns what the last answer answers, in the form in which it was fed, and the answer as far as it went.
+        """What the last answer answers, in the form in which it was fed, and the answer as far as it went.
 
         Raises DataError if there is no answer yet.
         """

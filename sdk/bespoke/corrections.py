@@ -15,7 +15,7 @@ __all__ = ["corrected_text", "messages_of"]
 
 def corrected_text(conversation: Conversation, better: str, *, has_turns: bool) -> dict[str, Any] | None:
     """Returns the example for the last answer of a conversation that continues a text. None: it was fed something else."""
-    prompt, answer = conversation.last_answer()
+    prompt, answer = conversation.last_answer
     if not isinstance(prompt, str):
         return None
     outside = {"as": "text"} if has_turns else {}  # a text is continued outside of the chat
@@ -25,7 +25,7 @@ def corrected_text(conversation: Conversation, better: str, *, has_turns: bool) 
 def messages_of(answer: Conversation | Sequence[Mapping[str, Any]]) -> list[Any]:
     """Returns the messages up to and with the answer. Raises DataError for a value that has none."""
     if isinstance(answer, Conversation):
-        prompt, words = answer.last_answer()
+        prompt, words = answer.last_answer
         if not isinstance(prompt[0], Mapping):
             raise DataError(
                 setting("answer"),

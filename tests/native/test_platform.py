@@ -20,7 +20,7 @@ SRC = SOURCE / "src"
 MAY_USE = {
     "api": {"model", "exec", "state", "format", "kernels", "engines", "platform"},
     "model": {"train", "verify", "generate", "exec", "state", "text", "format"},
-    "train": {"exec", "state", "format", "platform"},
+    "train": {"generate", "exec", "state", "format", "platform"},
     "verify": {"train", "exec", "state", "text", "format", "platform"},
     "generate": {"exec", "text", "format"},
     "exec": {"kernels", "format", "platform"},

@@ -148,7 +148,7 @@ class Rig(Running):
     ) -> None:
         super().__init__(case.model_name, plan, functions)
         self.case = case
-        self.promises = optimizer.promises
+        self.promises = getattr(optimizer, "promises", None)
         self.scalars = Method(optimizer.name, optimizer, options, case.training).scalars
 
     def batch(self, seed: int = 0) -> TokenBatch:

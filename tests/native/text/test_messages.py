@@ -213,7 +213,7 @@ def test_what_is_said_of_unused_keys_is_bounded(both: Both) -> None:
 
 @pytest.mark.parametrize("template", ["qwen", "zephyr"])
 def test_a_preference_may_stand_behind_a_chat(lab: TextLab, template: str, tmp_path: Any) -> None:
-    """Each answer has the row of the same chat of which the last answer alone is trained on."""
+    """Each answer has the row of the same chat of which the last answer alone is trained on, up to the end of that answer."""
     Both(lab, *GIVEN[template], tmp_path)
     before = [
         {"role": "system", "content": "Be short."},
@@ -227,7 +227,9 @@ def test_a_preference_may_stand_behind_a_chat(lab: TextLab, template: str, tmp_p
     context = [{**message, "weight": 0} for message in before]
     for answer, row, trained in (("Under the pot.", tokens, mask), ("I do not know, sorry.", rejected, rejected_mask)):
         alone = lab.ask("example", example={"messages": [*context, {"role": "assistant", "content": answer}]})
-        assert alone["rows"] == [[row, trained]]
+        ((alone_row, alone_mask),) = alone["rows"]
+        assert (alone_row[: len(row)], alone_mask[: len(row)]) == (row, trained)
+        assert not any(alone_mask[len(row) :])
     assert encoded["unused_keys"] == {}
     only_question = lab.ask("example", example={**example, "prompt": before[1:2]})
     assert only_question["rows"] == lab.ask("example", example={**example, "prompt": "Where is the key?"})["rows"]

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,40 +11,16 @@ from typing import Any
 import pytest
 
 from bespoke import Personalizer, Training
-from bespoke.bundle.manifest import TextRecord
-from bespoke.compiler.encoding import CoreEncoder, core_encoder
 from bespoke.core import finding
 from bespoke.data.prepare import Prepared, prepare
 from bespoke.data.text import Tokenizer
-from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.data.turns import Turns
 from bespoke.errors import BespokeError, DataError, MissingDependency
+from tests.support.core_rows import core
 from tests.support.example_encoder import ExampleEncoder
 from tests.unit.data.conftest import qwen, qwen_template, qwen_turns, story
 
 __all__ = ["qwen", "qwen_template", "qwen_turns", "story"]
-
-
-@contextmanager
-def core(
-    folder: Path, tokenizer: Tokenizer | None, turns: Turns | None, train_on: Any, length: int, vocabulary: int
-) -> Iterator[CoreEncoder]:
-    files = {"tokenizer_bin": tokenizer and write_tokenizer_file(tokenizer), "turns": turns and turns.to_bytes()}
-    for name, data in files.items():
-        if data is not None:
-            (folder / name).write_bytes(data)
-    record = TextRecord(
-        tokenizer=None,
-        tokenizer_config=None,
-        train_on=train_on,
-        bos_id=None,
-        eos_id=None,
-        stop_ids=(),
-        vocab_size=vocabulary,
-        **{name: None if data is None else name for name, data in files.items()},
-    )
-    with core_encoder(folder, record, length) as encoder:
-        yield encoder
 
 
 def same(ours: Prepared, theirs: Prepared) -> None:

@@ -20,7 +20,7 @@ from bespoke.data.template import compile_turns
 from bespoke.data.text import Tokenizer
 from bespoke.data.turns import Turns, protect_markers
 from bespoke.errors import DataError
-from tests.unit.compiler.test_encoding import core
+from tests.support.core_rows import core
 from tests.unit.data import templates
 from tests.unit.data.conftest import qwen, qwen_template, qwen_turns, story
 

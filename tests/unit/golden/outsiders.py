@@ -13,6 +13,7 @@ from bespoke import plugins
 from bespoke.contracts import ModelSpec, Optimizer, Promise, Settings, StepBuilder, Value, hookimpl
 from bespoke.methods import (
     FirstOrderOptions,
+    PreferenceOptions,
     ZerothOrderOptions,
     embed,
     head_loss_and_gradient,
@@ -32,7 +33,7 @@ class Sketched(MeSP):
 
     name = "sketched"
 
-    class Options(FirstOrderOptions):
+    class Options(PreferenceOptions):
         sketch: int = 4
 
 

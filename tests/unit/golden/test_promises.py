@@ -15,7 +15,7 @@ from bespoke.errors import BespokeError, PluginError
 from bespoke.golden.document import GradientSource
 from bespoke.golden.promises import GoldenMethod, check_promise, gradient_source, trained_pieces, update_rule
 from bespoke.golden.prover import verify_bundle
-from bespoke.methods import CurvatureOptions, FirstOrderOptions, ZerothOrderOptions
+from bespoke.methods import CurvatureOptions, FirstOrderOptions, PreferenceOptions, ZerothOrderOptions
 from bespoke.testing.rig import Case, planned
 from bespoke.testing.update_rule import check_update_rule
 from tests.support.bundles import made_once
@@ -47,8 +47,8 @@ def stated(plugin: Any, options: Settings, **training: Any) -> tuple[FirstOrderO
     ("plugin", "options"),
     few_rows_of(
         [
-            (plugins.get("optimizer", "mebp"), FirstOrderOptions),
-            (plugins.get("optimizer", "mesp"), FirstOrderOptions),
+            (plugins.get("optimizer", "mebp"), PreferenceOptions),
+            (plugins.get("optimizer", "mesp"), PreferenceOptions),
             (outsiders.Sketched(), outsiders.Sketched.Options),
             (outsiders.LoraFA(), FirstOrderOptions),
         ],

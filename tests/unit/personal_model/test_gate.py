@@ -14,12 +14,7 @@ from bespoke.errors import DataError
 from tests.support.oracle import trained_alike
 from tests.unit.personal_model.after_training import after, answers
 from tests.unit.personal_model.conftest import Open
-from tests.unit.personal_model.tiny import numbers, split_of, with_general
-
-
-def other(index: int) -> dict[str, Any]:
-    """An example of tokens that `numbers` never has: who learns the one takes likelihood from the other."""
-    return {"tokens": [100 + (index + place) % 6 for place in range(9)], "mask": [0] + [1] * 8}
+from tests.unit.personal_model.tiny import numbers, other, split_of, with_general
 
 
 def contrary(model: PersonalModel) -> PersonalModel:

@@ -14,8 +14,7 @@ from bespoke.errors import DataError
 from bespoke.rules.judged import JUDGED_POSITIONS
 from tests.unit.bundle.example import replace_manifest
 from tests.unit.personal_model.conftest import Open
-from tests.unit.personal_model.test_gate import other
-from tests.unit.personal_model.tiny import STOP, answering, changed, with_behaviour
+from tests.unit.personal_model.tiny import STOP, answering, changed, other, with_behaviour
 
 HARD: dict[str, Any] = {"steps": 25, "learning_rate": 3e-2}
 

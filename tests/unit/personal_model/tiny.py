@@ -37,6 +37,11 @@ POISON = 130  # in none of these examples
 STOP = 129  # nor this one
 
 
+def other(index: int) -> dict[str, Any]:
+    """An example of tokens that `numbers` never has: who learns the one takes likelihood from the other."""
+    return {"tokens": [100 + (index + place) % 6 for place in range(9)], "mask": [0] + [1] * 8}
+
+
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `model` (Hugging Face) and `bundle`; read them, do not change them."""
