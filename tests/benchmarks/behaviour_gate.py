@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs that a gate should accept and runs that it should refuse, for each kind of bundle that gives it other things to judge by."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.support.bundles import drop_fields_of_1_7, write_jsonl
+from tests.support.nonsense import CHARACTERS, MESSAGES, NONSENSE, garbled
+from tests.support.personas import PERSONAS, messages, read_jsonl
+
+LENGTH, BATCH, STEPS, RATE = 128, 4, 60, 1e-3
+LONG = 4  # times the steps and the rate of a run that forgets the model
+FORGETS = "forgets"
+BAD = (FORGETS, *NONSENSE)
+SENSE = "sense"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kind of bundle. `turns`: whether the model has them. `role`: whose messages are the person's words."""
+
+    name: str
+    build: dict[str, Any] = field(default_factory=dict)
+    turns: bool = True
+    role: str = "assistant"
+    file: bool = False
+    before_1_7: bool = False
+
+
+CASES = (
+    Case("rehearsed"),
+    Case("rehearsal=False", {"rehearsal": False}),
+    Case("data=FILE", file=True),
+    Case("data=None", {"data": None}),
+    Case("no turns", turns=False),
+    Case('train_on="user"', {"train_on": "user"}, role="user"),
+    Case("built before 1.7", {"rehearsal": False}, before_1_7=True),
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`words`: SENSE, or what made the run a bad one."""
+
+    words: str
+    accepted: bool
+    refused_because: str | None
+    behaviour: tuple[float | None, float | None]
+    general: tuple[float | None, float | None]
+
+
+def build(case: Case, chat: Path, stories: Path, data_folder: Path, out: Path) -> Path:
+    from bespoke import Lora, Personalizer, Training
+
+    if out.is_dir():
+        return out
+    out.parent.mkdir(parents=True, exist_ok=True)
+    more = dict(case.build)
+    if case.file:
+        rows = [turns("How was it?", text, case.role) for text in messages(data_folder, PERSONAS[0])]
+        more["data"] = write_jsonl(out.with_suffix(".jsonl"), rows)
+    training = Training(learning_rate=RATE, steps=STEPS, sequence_lengths=(LENGTH,), batch_size=BATCH)
+    model = chat if case.turns else stories
+    Personalizer(model, "mesp", "executorch", lora=Lora(rank=8), training=training, **more).build(out)
+    if case.before_1_7:
+        manifest = out / "manifest.json"
+        document = json.loads(manifest.read_text(encoding="utf-8"))
+        document["format_version"]["minor"] = 6
+        drop_fields_of_1_7(document)
+        manifest.write_text(json.dumps(document), encoding="utf-8")
+    return out
+
+
+def verdict(case: Case, bundle: Path, words: str, seed: int, data_folder: Path, state: Path) -> Verdict:
+    """Trains on one person's messages, or on what made nonsense of them, and returns what the gate says."""
+    from bespoke import PersonalModel
+
+    rng = random.Random(f"{words} {seed}")
+    said = [
+        (row["topic"], row["text"][:CHARACTERS]) for row in read_jsonl(_messages(data_folder, PERSONAS[1 + seed % 2]))
+    ]
+    chosen = random.Random(seed).sample(said, min(MESSAGES, len(said)))
+    change: Callable[[str], str] = (
+        (lambda text: garbled(text, words, rng)) if words in NONSENSE else (lambda text: text)
+    )
+    asked: dict[str, Any] = {"seed": seed}
+    if words == FORGETS:
+        asked |= {"steps": LONG * STEPS, "learning_rate": LONG * RATE, "general_share": 0.0}
+    shutil.rmtree(state, ignore_errors=True)
+    with PersonalModel.open(bundle, state) as model:
+        for topic, text in chosen:
+            model.examples.add(turns(topic, change(text), case.role) if case.turns else {"text": change(text)})
+        report = model.train(**asked)
+    shutil.rmtree(state)
+    return Verdict(
+        words,
+        bool(report.accepted),
+        report.refused_because,
+        (report.behaviour_loss_base, report.behaviour_loss),
+        (report.general_loss_before, report.general_loss),
+    )
+
+
+def turns(topic: str, text: str, role: str) -> dict[str, Any]:
+    """A conversation in which `role` says the text."""
+    if role == "user":
+        return {"messages": [{"role": "user", "content": text}]}
+    return {"messages": [{"role": "user", "content": topic}, {"role": "assistant", "content": text}]}
+
+
+def _messages(data_folder: Path, persona: str) -> Path:
+    return data_folder / "personas" / f"{persona}.messages.jsonl"

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs of the benchmark of harmless learning: three persons' facts, learned alone or among the model's own answers.
+
+What a run has measured is kept as a line of .cache/harmless/runs.jsonl under its settings, so a benchmark that was stopped goes on
+there. Bundles lie beside it. Delete the folder to measure again.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.benchmarks.harmless_measure import BaseAnswer, Measured, base_answers, measure, nats
+from tests.benchmarks.harmless_words import Asked, facts, lines
+from tests.conftest import REPOSITORY
+
+if TYPE_CHECKING:
+    from bespoke import PersonalModel
+
+KEPT = REPOSITORY / ".cache" / "harmless"
+PLAIN, REHEARSED = "plain", "rehearsed"
+LENGTHS = (64, 128)
+
+
+@dataclass(frozen=True)
+class Model:
+    name: str
+    asked: Asked
+    prompts: str
+    """The file of prompts by which behaviour is measured."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What decides the numbers of a run. `learned`: PLAIN trains on the facts alone."""
+
+    model: str
+    persona: str
+    learned: str
+    seed: int
+    steps: int
+    learning_rate: float
+    general_share: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """`refused_because` None: accepted. `measured` is of the adapter whether it was accepted or not."""
+
+    run: Run
+    measured: Measured
+    refused_because: str | None
+    behaviour_loss: float | None
+    behaviour_loss_base: float | None
+    best_step: int | None
+    steps: int
+    seconds: float
+
+
+def run_of(model: Model, persona: str, learned: str, seed: int) -> Run:
+    """The run with the defaults of the bundle."""
+    (method,) = json.loads((bundle(model) / "manifest.json").read_text(encoding="utf-8"))["methods"]
+    training = method["training"]
+    share = 0.0 if learned == PLAIN else training["general_share"]
+    return Run(model.name, persona, learned, seed, training["steps"], training["learning_rate"], share)
+
+
+def result(model: Model, run: Run, data_folder: Path, place: Path) -> Result:
+    """What the run gives, from the file if it was made before."""
+    for line in _kept_lines("runs.jsonl"):
+        if line["run"] == asdict(run):
+            return Result(**{**line, "run": run, "measured": Measured(**line["measured"])})
+    found = _result(model, run, data_folder, place)
+    _keep("runs.jsonl", asdict(found))
+    return found
+
+
+def _result(model: Model, run: Run, data_folder: Path, place: Path) -> Result:
+    from bespoke import PersonalModel
+
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    began = time.monotonic()
+    with PersonalModel.open(bundle(model), place / "judged") as learner:
+        report = _learn(learner, model.asked, run, data_folder)
+        seconds = time.monotonic() - began
+        if report.accepted:
+            measured = _measured(learner, model, run.persona, data_folder)
+    if not report.accepted:
+        # Nothing can ask a refused adapter. The same run on a bundle without data is judged by its own examples alone.
+        judges = bundle(model, data=None) if run.learned == PLAIN else bundle(model)
+        with PersonalModel.open(judges, place / "unjudged") as learner:
+            again = _learn(learner, model.asked, run, data_folder, general_tolerance=1e6)
+            assert again.losses == report.losses, "the same run has taken other steps"
+            assert again.accepted, again.why_refused
+            measured = _measured(learner, model, run.persona, data_folder)
+    shutil.rmtree(place)
+    return Result(
+        run,
+        measured,
+        report.refused_because,
+        report.behaviour_loss,
+        report.behaviour_loss_base,
+        report.best_step,
+        report.total_steps,
+        seconds,
+    )
+
+
+def _learn(learner: PersonalModel, asked: Asked, run: Run, data_folder: Path, **more: Any) -> Any:
+    for number, fact in enumerate(facts(data_folder, run.persona)):
+        learner.examples.add(asked.example(fact), id=str(number), use="train")
+    report = learner.train(run.steps, seed=run.seed, general_share=run.general_share, **more)
+    assert report.judged, report
+    return report
+
+
+def _measured(learner: PersonalModel, model: Model, persona: str, data_folder: Path) -> Measured:
+    return measure(learner, model.asked, facts(data_folder, persona), base(model))
+
+
+def base(model: Model) -> list[BaseAnswer]:
+    """What the base model answers, asked once."""
+    name = f"{model.name}.answers.jsonl"
+    if not (KEPT / name).is_file():
+        from bespoke import PersonalModel
+
+        with PersonalModel.open(bundle(model), KEPT / f"{model.name}.state") as untrained:
+            answers = base_answers(untrained, model.asked, lines(model.prompts))
+        _keep(name, *(asdict(answer) for answer in answers))
+    return [BaseAnswer(**line) for line in _kept_lines(name)]
+
+
+def base_measured(model: Model, persona: str, data_folder: Path) -> Measured:
+    """What the base model knows of a person."""
+    name = f"{model.name}.{persona}.base.jsonl"
+    if not (KEPT / name).is_file():
+        from bespoke import PersonalModel
+
+        with PersonalModel.open(bundle(model), KEPT / f"{model.name}.state") as untrained:
+            _keep(name, asdict(_measured(untrained, model, persona, data_folder)))
+    (line,) = _kept_lines(name)
+    return Measured(**line)
+
+
+def base_nats(model: Model) -> list[tuple[float, int]]:
+    """Nats and tokens of the base's own answers to the base."""
+    name = f"{model.name}.nats.jsonl"
+    if not (KEPT / name).is_file():
+        from bespoke import PersonalModel
+
+        with PersonalModel.open(bundle(model), KEPT / f"{model.name}.state") as untrained:
+            _keep(name, *(nats(untrained, one) for one in base(model)))
+    return [(float(loss), int(tokens)) for loss, tokens in _kept_lines(name)]
+
+
+def bundle(model: Model, data: str | None = "auto") -> Path:
+    """As the README builds one."""
+    from bespoke import Personalizer, Training
+
+    out = KEPT / f"{model.name}.{data or 'no'}.bundle"
+    if not out.is_dir():
+        KEPT.mkdir(parents=True, exist_ok=True)
+        training = Training(sequence_lengths=LENGTHS)
+        Personalizer(model.asked.gguf, "mesp", "executorch", context=512, data=data, training=training).build(out)
+    return out
+
+
+def _keep(name: str, *values: Any) -> None:
+    text = "".join(json.dumps(value) + "\n" for value in values)
+    with (KEPT / name).open("a", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _kept_lines(name: str) -> Sequence[Any]:
+    file = KEPT / name
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
