@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from tests.support.personas import questions, read_jsonl
 
 FOLDER = Path(__file__).with_name("harmless")
+SHORT = 3
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,11 @@ class Fact:
     wordings: tuple[str, ...]
 
     def is_in(self, answer: str) -> bool:
-        return any(right.lower() in answer.lower() for right in self.answers)
+        """Whether a right answer stands in `answer`. A short one, such as a number, has to stand there as a word."""
+        said = _plain(answer)
+        return any(
+            f" {right} " in f" {said} " or (len(right) > SHORT and right in said) for right in map(_plain, self.answers)
+        )
 
 
 def facts(data_folder: Path, persona: str) -> list[Fact]:
@@ -83,6 +89,10 @@ class Asked:
             words = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
         begin = [] if self.chats else [tokenizer.bos_token_id]
         return [*begin, *tokenizer(words, add_special_tokens=False).input_ids]
+
+
+def _plain(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.lower()))
 
 
 def _in_text(question: str) -> str:
