@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,10 @@ from tests.support.personas import PERSONAS, messages, read_jsonl
 
 LENGTH, BATCH, STEPS, RATE = 128, 4, 60, 1e-3
 LONG = 4  # times the steps and the rate of a run that forgets the model
-FORGETS = "forgets"
-BAD = (FORGETS, *NONSENSE)
 SENSE = "sense"
+"""A person's words with the settings of the bundle: a good run."""
+FORGETS = "forgets"
+"""A person's words without rehearsal, for long at a high rate: a run that does harm."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,10 @@ CASES = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """`words`: SENSE, or what made the run a bad one."""
+    """`words`: SENSE, FORGETS or a kind of nonsense."""
 
     words: str
+    rehearses: bool
     accepted: bool
     refused_because: str | None
     behaviour: tuple[float | None, float | None]
@@ -78,29 +79,28 @@ def build(case: Case, chat: Path, stories: Path, data_folder: Path, out: Path) -
     return out
 
 
-def verdict(case: Case, bundle: Path, words: str, seed: int, data_folder: Path, state: Path) -> Verdict:
-    """Trains on one person's messages, or on what made nonsense of them, and returns what the gate says."""
+def verdict(
+    case: Case, bundle: Path, words: str, seed: int, data_folder: Path, state: Path, *, rehearses: bool
+) -> Verdict:
+    """Trains on one person's messages, or on the nonsense made of them, and returns what the gate says."""
     from bespoke import PersonalModel
 
     rng = random.Random(f"{words} {seed}")
-    said = [
-        (row["topic"], row["text"][:CHARACTERS]) for row in read_jsonl(_messages(data_folder, PERSONAS[1 + seed % 2]))
-    ]
-    chosen = random.Random(seed).sample(said, min(MESSAGES, len(said)))
-    change: Callable[[str], str] = (
-        (lambda text: garbled(text, words, rng)) if words in NONSENSE else (lambda text: text)
-    )
-    asked: dict[str, Any] = {"seed": seed}
+    persona = PERSONAS[1 + seed % 2]  # the file of data holds the words of the first
+    said = [(row["topic"], row["text"][:CHARACTERS]) for row in read_jsonl(_messages(data_folder, persona))]
+    settings: dict[str, Any] = {} if rehearses else {"general_share": 0.0}
     if words == FORGETS:
-        asked |= {"steps": LONG * STEPS, "learning_rate": LONG * RATE, "general_share": 0.0}
+        settings |= {"steps": LONG * STEPS, "learning_rate": LONG * RATE}
     shutil.rmtree(state, ignore_errors=True)
     with PersonalModel.open(bundle, state) as model:
-        for topic, text in chosen:
-            model.examples.add(turns(topic, change(text), case.role) if case.turns else {"text": change(text)})
-        report = model.train(**asked)
+        for topic, text in random.Random(seed).sample(said, min(MESSAGES, len(said))):
+            learned = garbled(text, words, rng) if words in NONSENSE else text
+            model.examples.add(turns(topic, learned, case.role) if case.turns else {"text": learned})
+        report = model.train(seed=seed, **settings)
     shutil.rmtree(state)
     return Verdict(
         words,
+        rehearses,
         bool(report.accepted),
         report.refused_because,
         (report.behaviour_loss_base, report.behaviour_loss),

@@ -10,14 +10,17 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.benchmarks.behaviour_gate import BAD, BATCH, CASES, FORGETS, LENGTH, LONG, RATE, SENSE, STEPS, build, verdict
+from tests.benchmarks.behaviour_gate import BATCH, CASES, FORGETS, LENGTH, LONG, RATE, SENSE, STEPS, build, verdict
 from tests.benchmarks.figures import Cell, write_table
+from tests.benchmarks.trained import trained_chat_model
 from tests.conftest import REPOSITORY
-from tests.support.nonsense import MESSAGES
+from tests.support.nonsense import MESSAGES, NONSENSE
 
 SEEDS = 2 if os.environ.get("BESPOKE_FIGURES") == "print" else 20
 JUDGED = ("rehearsed", "data=FILE", "no turns")  # the bundles whose gate sees behaviour and whose model rehearses
@@ -25,63 +28,75 @@ RIGHT = 0.9
 KEPT = REPOSITORY / ".cache" / "behaviour_gate"
 
 
+HEADER = (
+    "bundle",
+    "good runs refused",
+    "harmful runs accepted",
+    "nonsense among rehearsed answers accepted",
+    "largest rise of the behaviour loss, good",
+    "smallest rise, harmful",
+    "largest rise, nonsense",
+    "reasons",
+)
+
+
 @pytest.mark.benchmark
 def test_each_kind_of_bundle_has_a_gate_that_errs_this_often(stories: Path, data_folder: Path, tmp_path: Path) -> None:
-    from sample_apps.desktop.pretrain import ensure_model
-
-    chat = ensure_model()
+    chat = KEPT / "model"
+    if not (chat / "tokenizer_config.json").is_file():
+        trained_chat_model(chat, data_folder)
     rows: list[list[Cell]] = []
     rates: dict[str, tuple[float, float]] = {}
-    for case in CASES:
-        bundle = build(case, chat, stories, data_folder, KEPT / f"{CASES.index(case)}.bundle")
-        found = []
+    for number, case in enumerate(CASES):
+        bundle = build(case, chat, stories, data_folder, KEPT / f"{number}.bundle")
+        good, harmful, nonsense = [], [], []
         for seed in range(SEEDS):
-            for words in (SENSE, BAD[seed % len(BAD)]):
-                kept = KEPT / f"{CASES.index(case)}-{words}-{seed}.json"
+            kind = NONSENSE[seed % len(NONSENSE)]
+            for runs, words, rehearses in (
+                (good, SENSE, True),
+                (harmful, (FORGETS, kind)[seed % 2], False),
+                (nonsense, kind, True),
+            ):
+                kept = KEPT / f"{number}-{words}-{'rehearses' if rehearses else 'alone'}-{seed}.json"
                 if not kept.exists():
-                    one = verdict(case, bundle, words, seed, data_folder, tmp_path / "state")
+                    one = verdict(case, bundle, words, seed, data_folder, tmp_path / "state", rehearses=rehearses)
                     kept.write_text(json.dumps(asdict(one)), encoding="ascii")
-                found.append(json.loads(kept.read_text(encoding="ascii")))
-        good, bad = ([one for one in found if (one["words"] == SENSE) == sense] for sense in (True, False))
-        refused, accepted = sum(not one["accepted"] for one in good), sum(one["accepted"] for one in bad)
-        rates[case.name] = refused / len(good), accepted / len(bad)
-        reasons = Counter(one["refused_because"] for one in found if not one["accepted"])
+                runs.append(json.loads(kept.read_text(encoding="ascii")))
+        reasons = Counter(one["refused_because"] for one in (*good, *harmful, *nonsense) if not one["accepted"])
+        rates[case.name] = 1 - share(good), share(harmful)
         rows.append(
             [
                 case.name,
-                f"{refused} of {len(good)}",
-                f"{accepted} of {len(bad)}",
+                f"{sum(not one['accepted'] for one in good)} of {len(good)}",
+                f"{sum(one['accepted'] for one in harmful)} of {len(harmful)}",
+                f"{sum(one['accepted'] for one in nonsense)} of {len(nonsense)}",
                 rise(good, max),
-                rise(bad, min),
-                ", ".join(f"{reason}: {count}" for reason, count in reasons.most_common()) or None,
+                rise(harmful, min),
+                rise(nonsense, max),
+                ", ".join(f"{reason} {count}" for reason, count in reasons.most_common()) or None,
             ]
         )
         print(rows[-1], flush=True)
     write_table(
         "behaviour_gate",
-        (
-            "bundle",
-            "good runs refused",
-            "bad runs accepted",
-            "largest rise of the behaviour loss, good",
-            "smallest rise, bad",
-            "reasons",
-        ),
+        HEADER,
         rows,
-        f"The chat model of the small demo (no turns: stories260K), `mesp`, AdamW, rank 8, {BATCH} rows of {LENGTH} tokens a step, "
-        f"on {MESSAGES} messages of a persona; {SEEDS} seeds. Good: {STEPS} steps at {RATE:g}. Bad, in turn: {LONG} times the "
-        f"steps at {LONG} times the rate with `general_share` 0 ({FORGETS}), and the same messages with their letters shuffled, "
-        "reversed, or drawn at random.",
+        f"A chat model of `tests/benchmarks/trained.py` (no turns: stories260K), `mesp`, AdamW, rank 8, {BATCH} rows of {LENGTH} "
+        f"tokens a step, on {MESSAGES} messages of a persona; {SEEDS} seeds. Good: {STEPS} steps at {RATE:g}. Harmful runs have "
+        f"`general_share` 0. In turn they take {LONG} times the steps at {LONG} times the rate on people's words, or the steps of "
+        "a good run on the same messages with their letters shuffled, reversed, or drawn at random.",
         machine="",
     )
     for name in JUDGED:
         assert max(rates[name]) <= 1 - RIGHT, (name, rates[name])
 
 
-def rise(verdicts: list[dict[str, object]], which: object) -> str | None:
-    shares = []
-    for one in verdicts:
-        before, after = one["behaviour"]  # type: ignore[misc]
-        if before is not None and after is not None:
-            shares.append(after / before - 1)
-    return f"{which(shares):+.1%}" if shares else None  # type: ignore[operator]
+def share(runs: list[dict[str, Any]]) -> float:
+    """The share that was accepted."""
+    return sum(one["accepted"] for one in runs) / len(runs)
+
+
+def rise(runs: list[dict[str, Any]], which: Callable[[list[float]], float]) -> str | None:
+    """By which share the behaviour loss rose. None where the gate does not see behaviour."""
+    losses = [one["behaviour"] for one in runs if None not in one["behaviour"]]
+    return f"{which([after / before - 1 for before, after in losses]):+.1%}" if losses else None

@@ -35,6 +35,13 @@ SIZES: dict[str, Any] = {
 }
 
 
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '<s>' + message['role'] + '\\n' + message['content'] + '</s>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<s>assistant\\n' }}{% endif %}"
+)
+ANSWER_CHARACTERS = 160
+
+
 def wikitext(data_folder: Path, characters: int | None = PRETRAINING_CHARACTERS) -> list[str]:
     """Paragraphs of WikiText-2, with spaces as people write them; None: all of them."""
     wiki = (data_folder / "text" / "wikitext-2" / "train.txt").read_text(encoding="utf-8")[:characters]
@@ -109,3 +116,22 @@ def trained_model(
     (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
     (folder / "LICENSE").write_text("Made for tests; no rights reserved.\n", encoding="utf-8")
     return folder
+
+
+def trained_chat_model(folder: Path, data_folder: Path) -> Path:
+    """Writes one that answers in turns: the first sentence of a paragraph with the beginning of the next ones."""
+    parted = [paragraph.split(". ", 1) for paragraph in wikitext(data_folder)]
+    texts = [
+        f"user\n{parts[0]}.</s>\n<s>assistant\n{_whole_words(parts[1])}</s>\n" for parts in parted if len(parts) == 2
+    ]
+    trained_model("qwen2", folder, data_folder, texts=texts)
+    file = folder / "tokenizer_config.json"
+    settings = {**json.loads(file.read_text(encoding="utf-8")), "chat_template": CHAT_TEMPLATE}
+    file.write_text(json.dumps(settings), encoding="utf-8")
+    return folder
+
+
+def _whole_words(text: str) -> str:
+    """The beginning of a text, up to the end of its first sentence or of a word."""
+    sentence = text.split(". ", 1)[0]
+    return f"{sentence}." if len(sentence) < ANSWER_CHARACTERS else text[:ANSWER_CHARACTERS].rsplit(" ", 1)[0]
