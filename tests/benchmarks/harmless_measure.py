@@ -63,12 +63,12 @@ def answer(model: PersonalModel, prompt: Sequence[int], most: int) -> Answer:
 def base_answers(model: PersonalModel, asked: Asked, prompts: Sequence[str]) -> list[BaseAnswer]:
     """What `model`, which has learned nothing, says."""
     assert not model.versions()
-    found = []
+    answers = []
     for words in prompts:
         prompt = asked.prompt(words)
         said = answer(model, prompt, BEHAVIOUR_TOKENS)
-        found.append(BaseAnswer(prompt, [*said.tokens, *([asked.end] if said.ended else [])], said.text))
-    return found
+        answers.append(BaseAnswer(prompt, [*said.tokens, *([asked.end] if said.ended else [])], said.text))
+    return answers
 
 
 def measure(model: PersonalModel, asked: Asked, facts: Sequence[Fact], base: Sequence[BaseAnswer]) -> Measured:
@@ -86,9 +86,9 @@ def nats(model: PersonalModel, one: BaseAnswer) -> tuple[float, int]:
     """Nats of one of the base's answers, and its tokens."""
     tokens = [*one.prompt, *one.answer]
     mask = [0] * len(one.prompt) + [1] * len(one.answer)
-    found = model.evaluate([{"tokens": tokens, "mask": mask}])
-    assert found.tokens == len(one.answer), f"a row of {len(tokens)} tokens was cut"
-    return found.loss * found.tokens, found.tokens
+    evaluation = model.evaluate([{"tokens": tokens, "mask": mask}])
+    assert evaluation.tokens == len(one.answer), f"a row of {len(tokens)} tokens was cut"
+    return evaluation.loss * evaluation.tokens, evaluation.tokens
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 """Runs of the benchmark of harmless learning: three persons' facts, learned alone or among the model's own answers.
 
 What a run has measured is kept as a line of .cache/harmless/runs.jsonl under its settings, so a benchmark that was stopped goes on
-there. Bundles lie beside it. Delete the folder to measure again.
+there. The bundles lie there too. Delete the folder to measure again.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def result(model: Model, run: Run, data_folder: Path, place: Path) -> Result:
     for line in _kept_lines("runs.jsonl"):
         if line["run"] == asdict(run):
             return Result(**{**line, "run": run, "measured": Measured(**line["measured"])})
-    found = _result(model, run, data_folder, place)
-    _keep("runs.jsonl", asdict(found))
-    return found
+    made = _result(model, run, data_folder, place)
+    _keep("runs.jsonl", asdict(made))
+    return made
 
 
 def _result(model: Model, run: Run, data_folder: Path, place: Path) -> Result:

@@ -51,10 +51,10 @@ def chat(smollm2: Path) -> Model:
 @pytest.mark.benchmark
 def test_a_model_learns_its_users_facts_and_stays_itself(chat: Model, data_folder: Path, tmp_path: Path) -> None:
     rows: list[list[Cell]] = []
-    found: dict[str, list[Result]] = {PLAIN: [], REHEARSED: []}
+    results: dict[str, list[Result]] = {PLAIN: [], REHEARSED: []}
     for persona in PERSONAS[:1] if TRYING else PERSONAS:
         rows.append(_base_row(chat, persona, data_folder))
-        for learned, all_of_it in found.items():
+        for learned, all_of_it in results.items():
             runs = [
                 result(chat, run_of(chat, persona, learned, seed), data_folder, tmp_path / "run")
                 for seed in range(SEEDS)
@@ -62,14 +62,14 @@ def test_a_model_learns_its_users_facts_and_stays_itself(chat: Model, data_folde
             rows.append(_row(chat, persona, learned, runs))
             print(rows[-1], flush=True)
             all_of_it += runs
-    (settings,) = {(run.run.steps, run.run.learning_rate, run.run.general_share) for run in found[REHEARSED]}
+    (settings,) = {(run.run.steps, run.run.learning_rate, run.run.general_share) for run in results[REHEARSED]}
     write_table("harmless", HEADER, rows, _note(*settings), machine="")
-    assert all(run.refused_because == "behaviour_worse" for run in found[PLAIN])
-    for run in found[REHEARSED]:
+    assert all(run.refused_because == "behaviour_worse" for run in results[PLAIN])
+    for run in results[REHEARSED]:
         assert sum(run.measured.taught) >= TAUGHT * len(run.measured.taught), run.run
         assert ratio([run.measured.behaviour], base_nats(chat)).value <= BEHAVIOUR, run.run
-    accepted = sum(run.refused_because is None for run in found[REHEARSED])
-    assert accepted >= ACCEPTED * len(found[REHEARSED])
+    accepted = sum(run.refused_because is None for run in results[REHEARSED])
+    assert accepted >= ACCEPTED * len(results[REHEARSED])
 
 
 @pytest.mark.benchmark
