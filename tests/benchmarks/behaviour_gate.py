@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import shutil
@@ -71,12 +72,19 @@ def build(case: Case, chat: Path, stories: Path, data_folder: Path, out: Path) -
     model = chat if case.turns else stories
     Personalizer(model, "mesp", "executorch", lora=Lora(rank=8), training=training, **more).build(out)
     if case.before_1_7:
-        manifest = out / "manifest.json"
-        document = json.loads(manifest.read_text(encoding="utf-8"))
-        document["format_version"]["minor"] = 6
-        drop_fields_of_1_7(document)
-        manifest.write_text(json.dumps(document), encoding="utf-8")
+        _age(out)
     return out
+
+
+def _age(bundle: Path) -> None:
+    """Makes its manifest the one of a bundle that an older build wrote."""
+    manifest = bundle / "manifest.json"
+    document = json.loads(manifest.read_text(encoding="utf-8"))
+    document["format_version"]["minor"] = 6
+    drop_fields_of_1_7(document)
+    data = json.dumps(document).encode()
+    manifest.write_bytes(data)
+    (bundle / "manifest.sha256").write_text(f"{hashlib.sha256(data).hexdigest()}  manifest.json\n", encoding="ascii")
 
 
 def verdict(

@@ -49,7 +49,9 @@ def test_each_kind_of_bundle_has_a_gate_that_errs_this_often(stories: Path, data
     rates: dict[str, tuple[float, float]] = {}
     for number, case in enumerate(CASES):
         bundle = build(case, chat, stories, data_folder, KEPT / f"{number}.bundle")
-        good, harmful, nonsense = [], [], []
+        good: list[dict[str, Any]] = []
+        harmful: list[dict[str, Any]] = []
+        nonsense: list[dict[str, Any]] = []
         for seed in range(SEEDS):
             kind = NONSENSE[seed % len(NONSENSE)]
             for runs, words, rehearses in (
