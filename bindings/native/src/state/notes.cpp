@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "format/utf8.h"
 #include "state/store.h"
 
 namespace bespoke {
@@ -17,27 +18,16 @@ using Json = nlohmann::json;
 constexpr size_t kPassageBytes = 400;
 constexpr int kPassageBits = 16;      // an id is the key of an example and the number of a passage in it
 constexpr size_t kMostWords = 64;     // of a question, its last ones
-constexpr char32_t kNoCharacter = 0;
+constexpr uint32_t kNoCharacter = 0;
 
 struct Range {
-  char32_t first, last;
+  uint32_t first, last;
 };
 // Scripts that have no spaces between words: Thai and Lao, Myanmar, Khmer, kana, Han.
 constexpr Range kWithoutSpaces[] = {{0x0e01, 0x0eff}, {0x1000, 0x109f}, {0x1780, 0x17ff}, {0x3041, 0x30ff},
                                     {0x3400, 0x9fff}, {0xf900, 0xfaff}, {0x20000, 0x3ffff}};
 
-// The character at `at`, which moves behind it. The text is sound UTF-8.
-char32_t next_character(const std::string& text, size_t& at) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t first = byte(at);
-  const size_t size = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-  char32_t character = size == 1 ? first : first & (0xff >> (size + 1));
-  for (size_t i = 1; i < size && at + i < text.size(); i++) character = character << 6 | (byte(at + i) & 0x3f);
-  at = std::min(at + size, text.size());
-  return character;
-}
-
-bool is_a_word(char32_t character) {
+bool is_a_word(uint32_t character) {
   return std::any_of(std::begin(kWithoutSpaces), std::end(kWithoutSpaces),
                      [&](const Range& range) { return character >= range.first && character <= range.last; });
 }
@@ -46,17 +36,18 @@ bool is_a_word(char32_t character) {
 std::string spaced(const std::string& text) {
   std::string words;
   for (size_t at = 0; at < text.size();) {
-    const size_t start = at;
-    const bool alone = is_a_word(next_character(text, at));
+    const Utf8Character character = character_at(text, at);
+    const bool alone = is_a_word(character.code);
     if (alone) words += ' ';
-    words.append(text, start, at - start);
+    words.append(text, at, character.size);
     if (alone) words += ' ';
+    at += character.size;
   }
   return words;
 }
 
 // Whether a sentence or a line ends behind `character`.
-bool ends_sentence(char32_t character, char32_t next) {
+bool ends_sentence(uint32_t character, uint32_t next) {
   switch (character) {
     case '\n': case 0x3002: case 0xff01: case 0xff1f: return true;
     case '.': case '!': case '?': case 0x0964: return next == ' ' || next == '\n' || next == kNoCharacter;
@@ -84,14 +75,14 @@ std::vector<std::string> passages(const std::string& text) {
   size_t begin = 0, sentence = 0, space = 0;  // of the passage; where its last whole sentence and its last word end
   for (size_t at = 0; at < text.size();) {
     const size_t start = at;
-    const char32_t character = next_character(text, at);
+    const auto [character, size] = character_at(text, at);
+    at += size;
     if (at - begin > kPassageBytes) {
       const size_t end = sentence > begin ? sentence : space > begin ? space : start;
       keep(begin, end);
       begin = end;
     }
-    size_t behind = at;
-    if (ends_sentence(character, at < text.size() ? next_character(text, behind) : kNoCharacter)) sentence = at;
+    if (ends_sentence(character, at < text.size() ? character_at(text, at).code : kNoCharacter)) sentence = at;
     if (character == ' ' || is_a_word(character)) space = at;
   }
   keep(begin, text.size());

@@ -3,7 +3,7 @@
 // byte tokens, which is characters if all of it is.
 #include "format/untrusted_text.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
+#include "format/utf8.h"
 
 namespace bespoke {
 

@@ -6,7 +6,7 @@
 
 #include "error.h"
 #include "format/untrusted_text.h"
-#include "text/utf8.h"
+#include "format/utf8.h"
 
 namespace bespoke {
 

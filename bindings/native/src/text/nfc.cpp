@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "text/utf8.h"
+#include "format/utf8.h"
 
 namespace bespoke {
 

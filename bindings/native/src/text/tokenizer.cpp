@@ -9,7 +9,7 @@
 #include "format/untrusted_text.h"
 #include "text/merges.h"
 #include "text/nfc.h"
-#include "text/utf8.h"
+#include "format/utf8.h"
 #include "text/words.h"
 
 namespace bespoke {

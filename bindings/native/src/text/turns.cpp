@@ -7,7 +7,7 @@
 #include "error.h"
 #include "format/json.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
+#include "format/utf8.h"
 
 namespace bespoke {
 

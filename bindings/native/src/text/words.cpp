@@ -2,7 +2,7 @@
 // The regular expressions of tokenizer_kind.py by hand: each alternative is tried in order, with the backtracking that it would do.
 #include "text/words.h"
 
-#include "text/utf8.h"
+#include "format/utf8.h"
 
 namespace bespoke {
 

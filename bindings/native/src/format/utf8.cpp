@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "text/utf8.h"
+#include "format/utf8.h"
 
 namespace bespoke {
 
