@@ -315,4 +315,8 @@ std::unique_ptr<RowSource> bundle_rows(const Tensors& tensors, const std::string
   return std::make_unique<BundleRows>(ids, mask.data, bounds, static_cast<size_t>(ends - 1));
 }
 
+std::unique_ptr<RowSource> bundle_rows(Bundle& bundle, const std::optional<std::string>& name) {
+  return name ? bundle_rows(bundle.tensors(*name), *name, bundle.manifest().vocab_size) : no_rows();
+}
+
 }  // namespace bespoke

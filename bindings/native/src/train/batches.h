@@ -30,6 +30,7 @@ class RowSource {
 
 // Rows of a bundle's data file: tokens, mask and offsets, mapped. BundleError where they are not rows of tokens below vocab_size.
 std::unique_ptr<RowSource> bundle_rows(const Tensors& tensors, const std::string& subject, int64_t vocab_size);
+std::unique_ptr<RowSource> bundle_rows(Bundle& bundle, const std::optional<std::string>& name);  // no rows without a name
 std::unique_ptr<RowSource> no_rows();
 std::unique_ptr<RowSource> given_rows(std::vector<TokenRow> rows);
 

@@ -23,14 +23,10 @@ class ChosenRows : public RowSource {
 
 }  // namespace
 
-std::unique_ptr<RowSource> behaviour_rows(Bundle& bundle) {
-  const std::optional<std::string>& name = bundle.manifest().data_behaviour;
-  return name ? bundle_rows(bundle.tensors(*name), *name, bundle.manifest().vocab_size) : no_rows();
-}
-
 BehaviourSample behaviour_sample(Bundle& bundle) {
-  if (!bundle.manifest().data_behaviour) return {};
-  std::unique_ptr<RowSource> all = behaviour_rows(bundle);
+  const std::optional<std::string>& name = bundle.manifest().data_behaviour;
+  if (!name) return {};
+  std::unique_ptr<RowSource> all = bundle_rows(bundle, name);
   std::vector<RowPlace> places;
   for (size_t row = 0; row < all->size(); row++)
     places.push_back({static_cast<int64_t>(row), 0, static_cast<int32_t>(all->length(row))});

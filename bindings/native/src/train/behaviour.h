@@ -8,9 +8,6 @@
 
 namespace bespoke {
 
-// All of them; none where the bundle has none. BundleError where they are no rows.
-std::unique_ptr<RowSource> behaviour_rows(Bundle& bundle);
-
 struct BehaviourSample {
   std::unique_ptr<RowSource> rows;
   int64_t tokens = 0;  // without the first of a row

@@ -17,15 +17,11 @@ namespace bespoke {
 
 namespace {
 
-std::unique_ptr<RowSource> general_rows(Bundle& bundle, const std::optional<std::string>& name) {
-  return name ? bundle_rows(bundle.tensors(*name), *name, bundle.manifest().vocab_size) : no_rows();
-}
-
 // Whether the bundle's own rows teach what the base model does not know. Its own answers alone do not, and no other rows judge then.
 bool teaches(Bundle& bundle) {
   const Manifest& manifest = bundle.manifest();
   if (manifest.data_behaviour && !manifest.data_valid) return false;
-  return general_rows(bundle, manifest.data_train)->size() > 0;
+  return bundle_rows(bundle, manifest.data_train)->size() > 0;
 }
 
 // The unfinished run, or a new one.
@@ -80,7 +76,7 @@ GateData gate_of(Personal& personal, const Run& run, const Method& method) {
   gate.tokens = predicted(judged);
   gate.of_tokens = predicted(places);
   gate.user = user_rows(personal.store, judged);
-  gate.general = general_rows(personal.bundle, manifest.data_valid);
+  gate.general = bundle_rows(personal.bundle, manifest.data_valid);
   BehaviourSample behaviour = behaviour_sample(personal.bundle);
   gate.behaviour = std::move(behaviour.rows);
   gate.behaviour_tokens = behaviour.tokens;
@@ -120,7 +116,7 @@ class Gate {
     const Manifest& manifest = personal_.bundle.manifest();
     std::optional<Unchecked>& unchecked = report_.judgement.answers.unchecked_because;
     if (!manifest.data_behaviour) return;
-    const std::vector<AskedAnswer> asked = asked_answers(*behaviour_rows(personal_.bundle), manifest.text.stop_ids, manifest.context_length);
+    const std::vector<AskedAnswer> asked = asked_answers(*bundle_rows(personal_.bundle, manifest.data_behaviour), manifest.text.stop_ids, manifest.context_length);
     if (!manifest.generation) unchecked = Unchecked::no_plan;
     else if (!has_room(plan_for_answers(manifest, personal_.control.limits()), personal_.control.limits())) unchecked = Unchecked::no_room;
     else if (asked.size() < kLeastAnswers) unchecked = Unchecked::few_answers;
@@ -211,7 +207,7 @@ Trained train_run(Personal& personal, const TrainRequest& request, const Run& ru
   const Training& training = method.training;
   const int64_t vocab_size = personal.bundle.manifest().vocab_size;
   const auto user = user_rows(personal.store, personal.store.rows(run.id, Split::train));
-  const auto general = general_rows(personal.bundle, personal.bundle.manifest().data_train);
+  const auto general = bundle_rows(personal.bundle, personal.bundle.manifest().data_train);
   if (personal.store.ended_because(run.id)) {  // so these may not be all rows that it began with
     report.stopped_because = Stopped::example_forgotten;
     return {};
