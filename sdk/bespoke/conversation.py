@@ -73,8 +73,8 @@ class Conversation(Iterator[AnswerPiece]):
             self._fed = f"{fed or ''}{answer}{prompt}"
             return
         before = fed if isinstance(fed, list) else []
-        said = [{"role": "assistant", "content": answer}] if answer and isinstance(before[-1], Mapping) else []
-        self._fed = [*before, *said, *prompt]
+        answered = [{"role": "assistant", "content": answer}] if answer and isinstance(before[-1], Mapping) else []
+        self._fed = [*before, *answered, *prompt]
 
     @property
     def last_answer(self) -> tuple[list[Any] | str, str]:

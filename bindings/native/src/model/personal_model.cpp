@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/personal_model.h"
 
-#include "text/corrections.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
@@ -20,6 +18,7 @@
 #include "model/records_json.h"
 #include "state/folder.h"
 #include "state/stored_text.h"
+#include "text/corrections.h"
 #include "verify/golden.h"
 
 namespace bespoke {

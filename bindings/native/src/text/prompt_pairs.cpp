@@ -41,7 +41,7 @@ ExampleEncoder::Pair ExampleEncoder::read_pair(const Json& example, const char* 
   return pair;
 }
 
-// Up to the end of the turn. The answer is trained, whoever's words else are; of a chat it is the last one.
+// Up to the end of the turn. The answer is always trained; in a chat it is the last one.
 ExampleEncoder::Pair ExampleEncoder::read_turn_pair(const Json& example, const char* field, bool trains_prompt, const std::string& subject) const {
   const bool is_chat = has_messages(example);
   for (const char* name : {"prompt", field}) {
