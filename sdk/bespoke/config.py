@@ -66,6 +66,10 @@ def _lengths(value: tuple[int, ...]) -> tuple[int, ...]:
     return value
 
 
+def _auto(value: Any) -> Any:
+    return None if value == "auto" else value
+
+
 def _in_order(value: tuple[Linear, ...]) -> tuple[Linear, ...]:
     if len(set(value)) != len(value):
         raise ValueError("each linear once")
@@ -105,7 +109,8 @@ class Training(Settings):
     Args:
         learning_rate: Step size. If you do not set it, the method's own default counts. Lower it if the loss jumps or is not
             finite.
-        steps: Length of a run, and of its schedule.
+        steps: Length of a run, and of its schedule. "auto" (kept as None): as many as read each row of the user's six times, at
+            least 300 and at most 5,000.
         sequence_lengths: Lengths in tokens for which the bundle has plans. A batch takes the shortest that holds its longest row.
             Raise the longest to keep long examples whole; memory grows with it.
         batch_size: Rows of a micro-batch.
@@ -124,7 +129,9 @@ class Training(Settings):
     """
 
     learning_rate: float = Field(default=2e-4, gt=0)
-    steps: int = Field(default=300, ge=1, le=10_000_000)
+    steps: Annotated[int | None, BeforeValidator(_auto)] = Field(
+        default=None, ge=1, le=10_000_000, description="length of a run; null: by the number of the user's rows"
+    )
     sequence_lengths: Annotated[tuple[int, ...], BeforeValidator(as_tuple), AfterValidator(_lengths)] = Field(
         default=(64, 128, 256), min_length=1, max_length=16
     )

@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from bespoke.config import Training
 from bespoke.rules.batches import BatchCursor, CursorState, Row, TokenBatch, evaluation_batches
 from bespoke.rules.judged import judged_rows
+from bespoke.rules.run_length import run_length
 from bespoke.rules.schedule import learning_rate_at
 
 PATH = Path(__file__).with_name("batches.json")
@@ -87,6 +89,28 @@ SCHEDULES: list[dict[str, Any]] = [
     for schedule in ("constant", "linear", "cosine")
     for warmup, total in ((0, 10), (3, 10), (10, 10), (12, 10), (0, 1))
 ]
+LENGTHS_OF_RUNS: list[dict[str, Any]] = [
+    {
+        "steps": steps,
+        "batch_size": batch,
+        "accumulation": accumulation,
+        "general_share": share,
+        "user": user,
+        "general": general,
+    }
+    for steps, batch, accumulation, share, user, general in (
+        (7, 1, 1, 0.3, 50, 200),
+        (None, 1, 1, 0.3, 0, 200),
+        (None, 1, 1, 0.3, 35, 200),
+        (None, 1, 1, 0.3, 36, 200),
+        (None, 1, 1, 0.3, 50, 0),
+        (None, 1, 1, 0.3, 123, 200),
+        (None, 4, 2, 0.3, 1234, 1),
+        (None, 1, 1, 1.0, 123, 200),
+        (None, 1, 1, 1.0, 123, 0),
+        (None, 1, 1, 0.2, 10**6, 200),
+    )
+]
 
 
 def row(number: int) -> Row:
@@ -156,7 +180,7 @@ def _row_json(given: Row) -> dict[str, Any]:
 def document() -> dict[str, Any]:
     return {
         "format": 1,
-        "what": "micro-batches of the data cursor, order of evaluation, rows that are judged, learning rates",
+        "what": "micro-batches of the data cursor, order of evaluation, rows that are judged, lengths of runs, learning rates",
         "generator": "make_batches.py",
         "sequence_lengths": LENGTHS,
         "vocab_size": VOCAB_SIZE,
@@ -175,6 +199,17 @@ def document() -> dict[str, Any]:
         "judged": [
             {**case, "expected": judged_rows([case["pattern"][n % len(case["pattern"])] for n in range(case["rows"])])}
             for case in JUDGED
+        ],
+        "run_lengths": [
+            {
+                **case,
+                "expected": run_length(
+                    Training(**{name: case[name] for name in ("steps", "batch_size", "accumulation", "general_share")}),
+                    case["user"],
+                    case["general"],
+                ),
+            }
+            for case in LENGTHS_OF_RUNS
         ],
         "schedule_tolerance": "1e-15 of the rate: cos of two libraries may differ by an ulp",
         "schedules": [

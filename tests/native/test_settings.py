@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from bespoke import Lora, Personalizer, PersonalModel, Training
+from bespoke.bundle.manifest import Manifest
 from bespoke.core import finding
 from bespoke.core.child import run
 from bespoke.errors import ConfigError
 from tests.native.core_lab import tiny_core_bundle
 from tests.support.models import tiny_model
 from tests.unit.cli.commands import bespoke
-from tests.unit.personal_model.tiny import add_numbers, numbers
+from tests.unit.personal_model.tiny import add_numbers, changed, numbers
 
 __all__ = ["tiny_core_bundle"]
 
@@ -181,3 +182,30 @@ def test_a_bundle_with_other_options_does_not_go_on_with_a_run(tmp_path: Path) -
     with PersonalModel.open(bundles[False], tmp_path / "state") as model:
         model.abandon_run()
         assert model.train(steps=1).total_steps == 1
+
+
+@pytest.mark.parametrize("engine", ["torch", "executorch"])
+def test_a_run_without_a_number_of_steps_is_as_long_as_its_examples_ask_for(
+    tiny_core_bundle: Path, tmp_path: Path, engine: str
+) -> None:
+    def without(manifest: Manifest) -> Manifest:
+        first, *others = manifest.methods  # two rows a step
+        training = first.training.model_copy(update={"steps": None})
+        return manifest.model_copy(update={"methods": (first.model_copy(update={"training": training}), *others)})
+
+    bundle = changed(tiny_core_bundle, tmp_path / "bundle", without)
+    with PersonalModel.open(bundle, tmp_path / "state", engine=engine) as model:
+        for count, steps in ((10, 300), (130, 6 * 130 // 2)):
+            for index in range(count):
+                model.examples.add(numbers(index), id=f"number-{index}", use="train")
+            model.abandon_run()
+            model.train(stop=lambda: True)
+            run = model.current_run()
+            assert run is not None
+            assert run.steps == steps
+        assert model.train(steps=1).total_steps == 1  # the same run goes on, whatever is added meanwhile
+        run = model.current_run()
+        assert run is not None
+        assert (run.step, run.steps) == (1, 390)
+        model.abandon_run()
+        assert model.train(steps=2).stopped_because == "finished"

@@ -34,9 +34,9 @@ std::vector<int64_t> steps_of(const Report& judgements) {
 }
 
 // A method whose step costs so much at lengths 4 and 8.
-Method costing(int64_t at_4, int64_t at_8, int64_t steps, int64_t batch_size = 1) {
+Method costing(int64_t at_4, int64_t at_8, int64_t batch_size = 1) {
   Method method;
-  method.training = {0.01, steps, {4, 8}, batch_size, 1, std::nullopt, Schedule::constant, 0, 3, 0, 0.05, 1000, 2, false};
+  method.training = {0.01, std::nullopt, {4, 8}, batch_size, 1, std::nullopt, Schedule::constant, 0, 3, 0, 0.05, 1000, 2, false};
   method.plans = {{4, "4.json", {}}, {8, "8.json", {}}};
   method.plans[0].estimate.work_flops = static_cast<uint64_t>(at_4);
   method.plans[1].estimate.work_flops = static_cast<uint64_t>(at_8);
@@ -171,7 +171,7 @@ TEST_CASE("judging takes at most a twentieth of the work, and no run is judged m
         CAPTURE(steps);
         CAPTURE(held_out);
         CAPTURE(batch_size);
-        const Choosing choosing = choosing_of(costing(1000, 2000, steps, batch_size), places(held_out, 5), *user, *none);
+        const Choosing choosing = choosing_of(costing(1000, 2000, batch_size), steps, places(held_out, 5), *user, *none);
         const auto batches = (static_cast<int64_t>(choosing.rows.size()) + batch_size - 1) / batch_size;
         CHECK(batches * 500 * static_cast<int64_t>(choosing.steps.size()) <= steps * 1000 / 20);
         CHECK(choosing.steps.size() <= 10);
@@ -181,9 +181,9 @@ TEST_CASE("judging takes at most a twentieth of the work, and no run is judged m
         if (!choosing.steps.empty()) CHECK(choosing.steps.back() == steps);
       }
   // Rows that cost twice a step's leave half as many judgements.
-  CHECK(choosing_of(costing(1000, 2000, 100), places(1, 5), *user, *none).steps.size() == 10);
-  CHECK(choosing_of(costing(1000, 2000, 100), places(1, 9), *user, *none).steps.size() == 5);
-  CHECK(choosing_of(costing(1000, 2000, 100), places(1, 90), *user, *none).steps.size() == 5);  // too long: refused where it is read
-  CHECK(choosing_of(costing(1000, 2000, 100), {}, *user, *none).steps.empty());
-  CHECK(choosing_of(costing(1000, 2000, 100), places(9, 5), *none, *user).steps.empty());
+  CHECK(choosing_of(costing(1000, 2000), 100, places(1, 5), *user, *none).steps.size() == 10);
+  CHECK(choosing_of(costing(1000, 2000), 100, places(1, 9), *user, *none).steps.size() == 5);
+  CHECK(choosing_of(costing(1000, 2000), 100, places(1, 90), *user, *none).steps.size() == 5);  // too long: refused where it is read
+  CHECK(choosing_of(costing(1000, 2000), 100, {}, *user, *none).steps.empty());
+  CHECK(choosing_of(costing(1000, 2000), 100, places(9, 5), *none, *user).steps.empty());
 }

@@ -17,6 +17,7 @@
 #include "train/judged.h"
 #include "exec/memory_guard.h"
 #include "exec/noise.h"
+#include "train/run_length.h"
 #include "train/schedule.h"
 
 using namespace bespoke;
@@ -254,6 +255,19 @@ TEST_CASE("a bundle's rows are held against their own offsets before they are us
   offsets = {0, 2, 5};
   tokens[3] = 10;
   CHECK(error_of(rows).got == "a mask or a token out of range");
+}
+
+TEST_CASE("runs are as long as those of the reference") {
+  const Vectors document = vectors("batches.json");
+  REQUIRE(document["run_lengths"].size() == 10);
+  for (const Vectors& test : document["run_lengths"]) {
+    Training training{};
+    if (!test["steps"].is_null()) training.steps = test["steps"].get<int64_t>();
+    training.batch_size = test["batch_size"];
+    training.accumulation = test["accumulation"];
+    training.general_share = test["general_share"];
+    CHECK(run_length(training, test["user"], test["general"]) == test["expected"].get<int64_t>());
+  }
 }
 
 TEST_CASE("learning rates are those of the reference") {

@@ -118,7 +118,7 @@ FLAGS = (
         True,
     ),
     Flag("training", "learning_rate", float, "Peak learning rate [2e-4]."),
-    Flag("training", "steps", int, "Steps of a run and of its schedule [300]."),
+    Flag("training", "steps", int, "Steps of a run and of its schedule [by the number of examples]."),
     Flag("training", "sequence_lengths", str, "Lengths in tokens to plan for [64,128,256].", True),
     Flag("training", "batch_size", int, "Rows of a micro-batch [1].", True),
     Flag("training", "accumulation", int, "Micro-batches of a step [1]."),

@@ -31,6 +31,7 @@ from bespoke.reference.machine import AnsweringMachine, Machine, adapter_tensors
 from bespoke.reference.torch_settings import computing
 from bespoke.rules.batches import TokenBatch
 from bespoke.rules.report import megabytes
+from bespoke.rules.run_length import LEAST_STEPS
 from bespoke.rules.schedule import learning_rate_at
 
 __all__ = ["Check", "VerifyReport", "verify_bundle"]
@@ -248,7 +249,7 @@ class _MethodRun(_PlanChecks):
                 peak=training.learning_rate,
                 schedule=training.schedule,
                 warmup_steps=training.warmup_steps,
-                total_steps=training.steps,
+                total_steps=training.steps or LEAST_STEPS,
             )
             for step in range(1, len(known.learning_rates) + 1)
         ]

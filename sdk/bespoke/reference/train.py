@@ -28,6 +28,7 @@ from bespoke.config import Training
 from bespoke.reference.machine import Machine, threads_of
 from bespoke.reference.torch_settings import computing
 from bespoke.rules.batches import BatchCursor, CursorState, Row, RowLike
+from bespoke.rules.run_length import run_length
 from bespoke.rules.schedule import learning_rate_at
 
 __all__ = ["Journal", "RunState", "Trained", "bundle_rows", "replay", "train"]
@@ -86,7 +87,7 @@ def train(
         general_rows: rows of the bundle's own data (`bundle_rows`).
         seed: decides the rows of each step and the noise.
         settings: by default the method's. Batch size, lengths and whether it accumulates are compiled and must stay.
-        steps: by default all that are left of the run's `settings.steps`.
+        steps: by default all that are left of the run (`settings.steps`, or by the number of rows).
     """
     with computing(threads_of(bundle)):
         return _train(bundle, method, start, user_rows, general_rows, seed, settings, steps)
@@ -103,6 +104,7 @@ def _train(
     steps: int | None,
 ) -> Trained:
     machine, settings = _machine(bundle, method, settings)
+    total_steps = run_length(settings, len(user_rows), len(general_rows))
     cursor = BatchCursor(
         user_rows,
         general_rows,
@@ -123,14 +125,14 @@ def _train(
     journal: list[tuple[int, Sequence[float]]] = []
     tokens = 0
 
-    left = settings.steps - position.step
+    left = total_steps - position.step
     for _ in range(left if steps is None else min(steps, left)):
         if in_a_row >= DIVERGED_AFTER:
             break
 
         batches, position = cursor.step(position)
         outcome = machine.train_step(
-            batches, learning_rate=_rate(settings, position.step), step=position.step, seed=seed
+            batches, learning_rate=_rate(settings, total_steps, position.step), step=position.step, seed=seed
         )
         if outcome.finite:
             machine.buffers.flip()
@@ -149,12 +151,16 @@ def _train(
 def replay(
     bundle: Bundle, method: str, adapter: Arrays, journal: Journal, *, seed: int, settings: Training | None = None
 ) -> dict[str, np.ndarray]:
-    """Repeats the steps of a journal from `adapter` and returns the resulting adapter. The method's plans must be replayable."""
+    """Repeats the steps of a journal from `adapter` and returns the resulting adapter. The method's plans must be replayable.
+
+    `settings` are those of the run, by default the method's. They name the number of steps, which the learning rate may depend on.
+    """
     with computing(threads_of(bundle)):
         machine, settings = _machine(bundle, method, settings)
+        assert settings.steps is not None, "settings without a number of steps"
         machine.buffers.fill(adapter)
         for step, recorded in journal:
-            machine.replay_step(recorded, learning_rate=_rate(settings, step), step=step, seed=seed)
+            machine.replay_step(recorded, learning_rate=_rate(settings, settings.steps, step), step=step, seed=seed)
         return _copied(machine.adapter())
 
 
@@ -176,13 +182,13 @@ def _machine(bundle: Bundle, method: str | None, settings: Training | None) -> t
     return Machine(bundle, record.model_copy(update={"training": settings})), settings
 
 
-def _rate(settings: Training, step: int) -> float:
+def _rate(settings: Training, total_steps: int, step: int) -> float:
     return learning_rate_at(
         step,
         peak=settings.learning_rate,
         schedule=settings.schedule,
         warmup_steps=settings.warmup_steps,
-        total_steps=settings.steps,
+        total_steps=total_steps,
     )
 
 

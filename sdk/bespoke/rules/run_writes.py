@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from bespoke.config import MEGABYTE, Training
+from bespoke.rules.run_length import LEAST_STEPS
 
 __all__ = ["most_written", "tensor_file_bytes"]
 
@@ -31,15 +32,16 @@ def tensor_file_bytes(shapes: Mapping[str, Sequence[int]]) -> int:
 
 
 def most_written(slot: int, adapter: int, training: Training, *, replayable: bool) -> int:
-    """The most bytes that a run of `training.steps` steps writes in a single call.
+    """The most bytes that a run with these settings writes in a single call; of the shortest, if they name no steps.
 
     `slot` and `adapter` are the sizes of these files. Each further call of a run writes one more slot, or a few bytes a step for a
     method with a journal.
     """
+    steps = training.steps or LEAST_STEPS
     adapters = adapter * (JUDGEMENTS + 1)  # those of the best steps, and the accepted one
     if replayable:
-        return adapters + slot * (training.steps // SLOT_EVERY)
-    whole = adapters + slot * training.steps
+        return adapters + slot * (steps // SLOT_EVERY)
+    whole = adapters + slot * steps
     if training.write_mb_per_run is None:
         return whole
     return min(whole, max(adapters + slot, int(training.write_mb_per_run * MEGABYTE)))

@@ -120,6 +120,9 @@ void check_branches(const Json& value, const Schema::Part& part, const Path& pat
       if (branch->takes(value)) return Schema::check(value, *branch, path, faults);
       expected += (expected.empty() ? "" : " or ") + std::string(name_of_type(branch->type));
     }
+    // A number that no branch takes is not whole, or has more than 64 bits: the integer's branch says which.
+    for (const Schema::Part* branch : part.branches)
+      if (value.is_number() && branch->type == "integer") return Schema::check(value, *branch, path, faults);
     return add(faults, path, shown(value), expected);
   }
   if (!value.is_object()) return add(faults, path, shown(value), "an object");

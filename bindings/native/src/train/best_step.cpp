@@ -56,13 +56,14 @@ std::vector<int64_t> multiples(int64_t steps, int64_t every) {  // of `every` te
 
 }  // namespace
 
-Choosing choosing_of(const Method& method, const std::vector<RowPlace>& held_out, const RowSource& user, const RowSource& general) {
+Choosing choosing_of(const Method& method, int64_t run_steps, const std::vector<RowPlace>& held_out, const RowSource& user,
+                     const RowSource& general) {
   if (held_out.empty() || user.size() == 0) return {};
   const Training& training = method.training;
   const Work work(method);
   const double share = general.size() ? training.general_share : 0;
   const double mean = (1 - share) * work.mean_step(user) + (share > 0 ? share * work.mean_step(general) : 0);
-  const double allowed = kJudgingShare * static_cast<double>(training.steps * training.accumulation) * mean;
+  const double allowed = kJudgingShare * static_cast<double>(run_steps * training.accumulation) * mean;
   Choosing choosing;
   for (const RowPlace& row : held_out) {
     choosing.rows.push_back(row);
@@ -72,7 +73,7 @@ Choosing choosing_of(const Method& method, const std::vector<RowPlace>& held_out
   }
   const double one = work.of_judging(choosing.rows);
   for (int64_t every = 1; every < kTenths && choosing.steps.empty(); every++) {
-    std::vector<int64_t> steps = multiples(training.steps, every);
+    std::vector<int64_t> steps = multiples(run_steps, every);
     if (static_cast<double>(steps.size()) * one <= allowed) choosing.steps = std::move(steps);
   }
   if (choosing.steps.size() < 2) return {};  // nothing to choose from

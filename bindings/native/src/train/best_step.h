@@ -26,7 +26,8 @@ struct Choosing {
 };
 
 // `held_out`: rows that may choose, the first ones first; `method` with the run's own training, `user` and `general` what it trains on.
-Choosing choosing_of(const Method& method, const std::vector<RowPlace>& held_out, const RowSource& user, const RowSource& general);
+Choosing choosing_of(const Method& method, int64_t run_steps, const std::vector<RowPlace>& held_out, const RowSource& user,
+                     const RowSource& general);
 
 // Of one run; all that is handed in outlives it.
 class BestStepSearch {

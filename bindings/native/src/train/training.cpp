@@ -9,6 +9,7 @@
 #include "train/checked_answers.h"
 #include "train/judged.h"
 #include "train/report.h"
+#include "train/run_length.h"
 #include "train/stored_losses.h"
 #include "train/tensor_views.h"
 #include "state/stored_text.h"
@@ -24,8 +25,8 @@ bool teaches(Bundle& bundle) {
   return bundle_rows(bundle, manifest.data_train)->size() > 0;
 }
 
-// The unfinished run, or a new one.
-Run chosen_run(Personal& personal, const TrainRequest& request, const ChosenRun& chosen) {
+// The unfinished run, or a new one, whose settings then have its length.
+Run chosen_run(Personal& personal, const TrainRequest& request, ChosenRun& chosen) {
   if (chosen.goes_on) return *chosen.unfinished;
   StateStore& store = personal.store;
   // A run keeps the examples that it starts with.
@@ -33,8 +34,12 @@ Run chosen_run(Personal& personal, const TrainRequest& request, const ChosenRun&
     throw Error(Kind::Data, "training data", "no example of the user to train on, and no general text in the bundle", "at least one",
                 "Add an example: " + to_call(Verb::add, "example"));
   if (chosen.unfinished) store.end_run(chosen.unfinished->id, "replaced");  // only now: what is refused must not end it
-  const Method& method = chosen.method;
-  return store.start_run(method.name, request.seed.value_or(method.training.seed), settings_json(method), method.training.steps);
+  Method& method = chosen.method;
+  const auto user_rows = static_cast<int64_t>(store.rows(Split::train).size());
+  const auto general_rows = static_cast<int64_t>(bundle_rows(personal.bundle, personal.bundle.manifest().data_train)->size());
+  const int64_t steps = run_length(method.training, user_rows, general_rows);
+  method.training.steps = steps;
+  return store.start_run(method.name, request.seed.value_or(method.training.seed), settings_json(method), steps);
 }
 
 // ---- adapters --------------------------------------------------------------------------------------------------------------
@@ -214,7 +219,7 @@ Trained train_run(Personal& personal, const TrainRequest& request, const Run& ru
   }
   // What is judged when follows from the run, by whichever plans it goes on: from the work of those for the bundle's budget.
   BestStepSearch search(machine, personal.store, run,
-                        choosing_of(method, personal.store.held_out(run.id).choosing, *user, *general), {training.batch_size, vocab_size});
+                        choosing_of(method, run.steps, personal.store.held_out(run.id).choosing, *user, *general), {training.batch_size, vocab_size});
   BatchCursor cursor(*user, *general,
                      {static_cast<uint64_t>(run.seed), training.batch_size, training.accumulation, machine.sequence_lengths(),
                       training.general_share, vocab_size, machine.learns_pairs()});
@@ -291,7 +296,7 @@ std::string train(Personal& personal, const TrainRequest& request) {
   const Storage storage = storage_bytes();
   personal.control.tell(Phase::open);
   const auto lock = personal.store.trainer_lock();
-  const ChosenRun chosen = choose_run(personal.bundle.manifest(), personal.store, request);
+  ChosenRun chosen = choose_run(personal.bundle.manifest(), personal.store, request);
   const Run run = chosen_run(personal, request, chosen);
   const Method& method = chosen.method;
   const Fitting fitting = by_fitting_plans(method, personal.control.limits());

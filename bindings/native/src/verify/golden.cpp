@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "format/hash.h"
+#include "train/run_length.h"
 #include "train/schedule.h"
 #include "verify/golden_texts.h"
 
@@ -181,7 +182,7 @@ class MethodRun : private Held {  // one method at one sequence length
     for (double rate : known.learning_rates) {
       wanted.push_back({rate, rate * kRateTolerance});
       got.push_back(learning_rate_at(static_cast<int64_t>(wanted.size()), training.learning_rate, training.schedule,
-                                     training.warmup_steps, training.steps));
+                                     training.warmup_steps, training.steps.value_or(kLeastSteps)));
     }
     hold("learning rates of the schedule", wanted, got);
   }
