@@ -141,7 +141,7 @@ class Training(Settings):
     schedule: Schedule = "constant"
     warmup_steps: int = Field(default=0, ge=0)
     seed: int = Field(default=0, ge=0, lt=2**63)
-    general_share: float = Field(default=0.2, ge=0, le=1, description="share of batches from the bundle's own data")
+    general_share: float = Field(default=0.3, ge=0, le=1, description="share of batches from the bundle's own data")
     general_tolerance: float = Field(
         default=0.05, ge=0, description="largest relative rise allowed for the loss on the bundle's data"
     )

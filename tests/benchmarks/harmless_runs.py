@@ -62,12 +62,17 @@ class Result:
     seconds: float
 
 
-def run_of(model: Model, persona: str, learned: str, seed: int) -> Run:
+def run_of(model: Model, persona: str, learned: str, seed: int, data_folder: Path) -> Run:
     """The run with the defaults of the bundle."""
-    (method,) = json.loads((bundle(model) / "manifest.json").read_text(encoding="utf-8"))["methods"]
-    training = method["training"]
-    share = 0.0 if learned == PLAIN else training["general_share"]
-    return Run(model.name, persona, learned, seed, training["steps"], training["learning_rate"], share)
+    from bespoke import read_bundle
+    from bespoke.rules.run_length import run_length
+
+    with read_bundle(bundle(model)) as opened:
+        training = opened.method().training
+    if learned == PLAIN:
+        training = training.model_copy(update={"general_share": 0.0})
+    steps = run_length(training, len(facts(data_folder, persona)), general_rows=1)
+    return Run(model.name, persona, learned, seed, steps, training.learning_rate, training.general_share)
 
 
 def result(model: Model, run: Run, data_folder: Path, place: Path) -> Result:
@@ -86,17 +91,22 @@ def _result(model: Model, run: Run, data_folder: Path, place: Path) -> Result:
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     began = time.monotonic()
+    measured = None
     with PersonalModel.open(bundle(model), place / "judged") as learner:
-        report = _learn(learner, model.asked, run, data_folder)
+        for number, fact in enumerate(facts(data_folder, run.persona)):
+            learner.examples.add(model.asked.example(fact), id=str(number), use="train")
+        _train_all_but_the_last_step(learner, run)
+    shutil.copytree(place / "judged", place / "unjudged")
+    with PersonalModel.open(bundle(model), place / "judged") as learner:
+        report = learner.train()
+        assert report.judged, report
         seconds = time.monotonic() - began
         if report.accepted:
             measured = _measured(learner, model, run.persona, data_folder)
-    if not report.accepted:
-        # Nothing can ask a refused adapter. The same run on a bundle without data is judged by its own examples alone.
-        judges = bundle(model, data=None) if run.learned == PLAIN else bundle(model)
-        with PersonalModel.open(judges, place / "unjudged") as learner:
-            again = _learn(learner, model.asked, run, data_folder, general_tolerance=1e6)
-            assert again.losses == report.losses, "the same run has taken other steps"
+    if measured is None:
+        # Nothing can ask a refused adapter. A bundle without data has nothing to refuse it by; its last step reads the user's rows.
+        with PersonalModel.open(bundle(model, data=None), place / "unjudged") as learner:
+            again = learner.train()
             assert again.accepted, again.why_refused
             measured = _measured(learner, model, run.persona, data_folder)
     shutil.rmtree(place)
@@ -112,12 +122,16 @@ def _result(model: Model, run: Run, data_folder: Path, place: Path) -> Result:
     )
 
 
-def _learn(learner: PersonalModel, asked: Asked, run: Run, data_folder: Path, **more: Any) -> Any:
-    for number, fact in enumerate(facts(data_folder, run.persona)):
-        learner.examples.add(asked.example(fact), id=str(number), use="train")
-    report = learner.train(run.steps, seed=run.seed, general_share=run.general_share, **more)
-    assert report.judged, report
-    return report
+def _train_all_but_the_last_step(learner: PersonalModel, run: Run) -> None:
+    done: list[int] = []
+    learner.train(
+        run.steps,
+        seed=run.seed,
+        general_share=run.general_share,
+        learning_rate=run.learning_rate,
+        on_step=lambda step, loss: done.append(step),
+        stop=lambda: len(done) >= run.steps - 1,
+    )
 
 
 def _measured(learner: PersonalModel, model: Model, persona: str, data_folder: Path) -> Measured:

@@ -18,6 +18,7 @@ from tests.benchmarks.harmless_runs import (
     REHEARSED,
     Model,
     Result,
+    Run,
     base_measured,
     base_nats,
     bundle,
@@ -56,14 +57,13 @@ def test_a_model_learns_its_users_facts_and_stays_itself(chat: Model, data_folde
         rows.append(_base_row(chat, persona, data_folder))
         for learned, all_of_it in results.items():
             runs = [
-                result(chat, run_of(chat, persona, learned, seed), data_folder, tmp_path / "run")
+                result(chat, run_of(chat, persona, learned, seed, data_folder), data_folder, tmp_path / "run")
                 for seed in range(SEEDS)
             ]
             rows.append(_row(chat, persona, learned, runs))
             print(rows[-1], flush=True)
             all_of_it += runs
-    (settings,) = {(run.run.steps, run.run.learning_rate, run.run.general_share) for run in results[REHEARSED]}
-    write_table("harmless", HEADER, rows, _note(*settings), machine="")
+    write_table("harmless", HEADER, rows, _note([run.run for runs in results.values() for run in runs]), machine="")
     assert all(run.refused_because == "behaviour_worse" for run in results[PLAIN])
     for run in results[REHEARSED]:
         assert sum(run.measured.taught) >= TAUGHT * len(run.measured.taught), run.run
@@ -79,12 +79,13 @@ def test_a_base_model_learns_facts_and_goes_on_writing(data_folder: Path, tmp_pa
     base = Model("Gemma 3 270M", Asked(Path(os.environ["BESPOKE_GEMMA3"]), chats=False), "openings.txt")
     (persona, *_) = PERSONAS
     rows = [_base_row(base, persona, data_folder)]
+    runs = []
     for learned in (PLAIN, REHEARSED):
-        run = result(base, run_of(base, persona, learned, 0), data_folder, tmp_path / "run")
+        run = result(base, run_of(base, persona, learned, 0, data_folder), data_folder, tmp_path / "run")
         rows.append(_row(base, persona, learned, [run]))
         print(rows[-1], flush=True)
-    note = _note(run.run.steps, run.run.learning_rate, run.run.general_share)
-    write_table("harmless_base", HEADER, rows, note, machine="")
+        runs.append(run.run)
+    write_table("harmless_base", HEADER, rows, _note(runs), machine="")
     assert run.refused_because is None
     assert sum(run.measured.taught) >= TAUGHT * len(run.measured.taught)
 
@@ -154,11 +155,16 @@ def _characters(measured: list[Measured]) -> int:
     return round(sum(characters) / len(characters))
 
 
-def _note(steps: int, rate: float, share: float) -> str:
+def _note(runs: list[Run]) -> str:
+    """`runs`: all with one learning rate and one share, or none."""
+    (rate,) = {run.learning_rate for run in runs}
+    (share,) = {run.general_share for run in runs if run.learned == REHEARSED}
+    steps = sorted({run.steps for run in runs})
+    seeds = len({run.seed for run in runs})
     return (
-        f"`mesp`, AdamW, {rate:g}, rank 8, {steps} steps, seeds of each: {SEEDS}. Every question with a short answer is an example "
-        f'with `use="train"`. Plain: `general_share` 0. Rehearsed: {share:g}. A fact is known if a right answer stands in the '
-        "greedy answer; a number for each seed. Other words: three wordings of each question that were not taught. Behaviour is "
-        "measured on greedy answers of the base to prompts of `tests/benchmarks/harmless`, none of which the SDK rehearses. The "
-        "interval is that of 95 in 100 draws of the prompts. Refused adapters are measured too."
+        f"`mesp`, AdamW, {rate:g}, rank 8, {steps[0]} to {steps[-1]} steps, seeds of each: {seeds}. Every question with a short "
+        f'answer is an example with `use="train"`. Plain: `general_share` 0. Rehearsed: {share:g}. A fact is known if a right '
+        "answer stands in the greedy answer; a number for each seed. Other words: three wordings of each question that were not "
+        "taught. Behaviour is measured on greedy answers of the base to prompts of `tests/benchmarks/harmless`, none of which the "
+        "SDK rehearses. The interval is that of 95 in 100 draws of the prompts. Refused adapters are measured too."
     )

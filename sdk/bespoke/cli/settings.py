@@ -131,7 +131,7 @@ FLAGS = (
     ),
     Flag("training", "warmup_steps", int, "Steps in which the learning rate rises [0]."),
     Flag("training", "seed", int, "Seed of batches, noise and the initial adapter [0]."),
-    Flag("training", "general_share", float, "Share of batches from the bundle's own data [0.2]."),
+    Flag("training", "general_share", float, "Share of batches from the bundle's own data [0.3]."),
     Flag("training", "general_tolerance", float, "Largest relative rise allowed for the loss on general data [0.05]."),
     Flag("training", "useful_gain", float, "Least relative fall of the loss on the user's examples [0.002]."),
     Flag("training", "commit_seconds", float, "Seconds between two commits [30]."),
