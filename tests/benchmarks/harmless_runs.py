@@ -33,6 +33,13 @@ class Model:
     asked: Asked
     prompts: str
     """The file of prompts by which behaviour is measured."""
+    rank: int | None = None
+    """None: the default."""
+
+    @property
+    def built(self) -> str:
+        """What names its bundles and its runs."""
+        return self.name if self.rank is None else f"{self.name} of rank {self.rank}"
 
 
 @dataclass(frozen=True)
@@ -72,16 +79,16 @@ def run_of(model: Model, persona: str, learned: str, seed: int, data_folder: Pat
     if learned == PLAIN:
         training = training.model_copy(update={"general_share": 0.0})
     steps = run_length(training, len(facts(data_folder, persona)), general_rows=1)
-    return Run(model.name, persona, learned, seed, steps, training.learning_rate, training.general_share)
+    return Run(model.built, persona, learned, seed, steps, training.learning_rate, training.general_share)
 
 
 def result(model: Model, run: Run, data_folder: Path, place: Path) -> Result:
     """What the run gives, from the file if it was made before."""
-    for line in _kept_lines("runs.jsonl"):
+    for line in kept_lines("runs.jsonl"):
         if line["run"] == asdict(run):
             return Result(**{**line, "run": run, "measured": Measured(**line["measured"])})
     made = _result(model, run, data_folder, place)
-    _keep("runs.jsonl", asdict(made))
+    keep("runs.jsonl", asdict(made))
     return made
 
 
@@ -144,10 +151,10 @@ def base(model: Model) -> list[BaseAnswer]:
     if not (KEPT / name).is_file():
         from bespoke import PersonalModel
 
-        with PersonalModel.open(bundle(model), KEPT / f"{model.name}.state") as untrained:
+        with PersonalModel.open(bundle(model), KEPT / f"{model.built}.state") as untrained:
             answers = base_answers(untrained, model.asked, lines(model.prompts))
-        _keep(name, *(asdict(answer) for answer in answers))
-    return [BaseAnswer(**line) for line in _kept_lines(name)]
+        keep(name, *(asdict(answer) for answer in answers))
+    return [BaseAnswer(**line) for line in kept_lines(name)]
 
 
 def base_measured(model: Model, persona: str, data_folder: Path) -> Measured:
@@ -156,9 +163,9 @@ def base_measured(model: Model, persona: str, data_folder: Path) -> Measured:
     if not (KEPT / name).is_file():
         from bespoke import PersonalModel
 
-        with PersonalModel.open(bundle(model), KEPT / f"{model.name}.state") as untrained:
-            _keep(name, asdict(_measured(untrained, model, persona, data_folder)))
-    (line,) = _kept_lines(name)
+        with PersonalModel.open(bundle(model), KEPT / f"{model.built}.state") as untrained:
+            keep(name, asdict(_measured(untrained, model, persona, data_folder)))
+    (line,) = kept_lines(name)
     return Measured(**line)
 
 
@@ -168,29 +175,33 @@ def base_nats(model: Model) -> list[tuple[float, int]]:
     if not (KEPT / name).is_file():
         from bespoke import PersonalModel
 
-        with PersonalModel.open(bundle(model), KEPT / f"{model.name}.state") as untrained:
-            _keep(name, *(nats(untrained, one) for one in base(model)))
-    return [(float(loss), int(tokens)) for loss, tokens in _kept_lines(name)]
+        with PersonalModel.open(bundle(model), KEPT / f"{model.built}.state") as untrained:
+            keep(name, *(nats(untrained, one) for one in base(model)))
+    return [(float(loss), int(tokens)) for loss, tokens in kept_lines(name)]
 
 
 def bundle(model: Model, data: str | None = "auto") -> Path:
     """As the README builds one."""
-    from bespoke import Personalizer, Training
+    from bespoke import Lora, Personalizer, Training
 
-    out = KEPT / f"{model.name}.{data or 'no'}.bundle"
+    out = KEPT / f"{model.built}.{data or 'no'}.bundle"
     if not out.is_dir():
         KEPT.mkdir(parents=True, exist_ok=True)
         training = Training(sequence_lengths=LENGTHS)
-        Personalizer(model.asked.gguf, "mesp", "executorch", context=512, data=data, training=training).build(out)
+        lora = Lora() if model.rank is None else Lora(rank=model.rank)
+        personalizer = Personalizer(
+            model.asked.gguf, "mesp", "executorch", lora=lora, context=512, data=data, training=training
+        )
+        personalizer.build(out)
     return out
 
 
-def _keep(name: str, *values: Any) -> None:
+def keep(name: str, *values: Any) -> None:
     text = "".join(json.dumps(value) + "\n" for value in values)
     with (KEPT / name).open("a", encoding="utf-8") as file:
         file.write(text)
 
 
-def _kept_lines(name: str) -> Sequence[Any]:
+def kept_lines(name: str) -> Sequence[Any]:
     file = KEPT / name
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
