@@ -145,6 +145,20 @@ def _measured(learner: PersonalModel, model: Model, persona: str, data_folder: P
     return measure(learner, model.asked, facts(data_folder, persona), base(model))
 
 
+def learned_state(model: Model, persona: str, data_folder: Path) -> Path:
+    """A state that has learned a person's facts with the defaults. It is trained once: do not change it."""
+    from bespoke import PersonalModel
+
+    state = KEPT / f"{model.built}.{persona}.state"
+    with PersonalModel.open(bundle(model), state) as learner:
+        if not learner.versions():
+            for number, fact in enumerate(facts(data_folder, persona)):
+                learner.examples.add(model.asked.example(fact), id=str(number), use="train")
+            report = learner.train()
+            assert report.accepted, report.why_refused
+    return state
+
+
 def base(model: Model) -> list[BaseAnswer]:
     """What the base model answers, asked once."""
     name = f"{model.name}.answers.jsonl"

@@ -22,6 +22,7 @@ from tests.benchmarks.harmless_runs import (
     base_measured,
     base_nats,
     bundle,
+    learned_state,
     result,
     run_of,
 )
@@ -96,13 +97,10 @@ def test_ten_things_a_user_tries_after_a_night_of_learning(chat: Model, data_fol
 
     (persona, *_) = PERSONAS
     said: dict[str, list[str]] = {}
-    with PersonalModel.open(bundle(chat), tmp_path / "state") as model:
-        said["before"] = [answer(model, chat.asked.prompt(words), TRIED).text for _, words in tries()]
-        for number, fact in enumerate(facts(data_folder, persona)):
-            model.examples.add(chat.asked.example(fact), id=str(number), use="train")
-        report = model.train()
-        assert report.accepted, report.why_refused
-        said["after"] = [answer(model, chat.asked.prompt(words), TRIED).text for _, words in tries()]
+    states = {"before": tmp_path / "state", "after": learned_state(chat, persona, data_folder)}
+    for when, state in states.items():
+        with PersonalModel.open(bundle(chat), state) as model:
+            said[when] = [answer(model, chat.asked.prompt(words), TRIED).text for _, words in tries()]
     rows: list[list[Cell]] = [
         [what, words, before, after]
         for (what, words), before, after in zip(tries(), said["before"], said["after"], strict=True)

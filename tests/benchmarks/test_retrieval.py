@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Facts that a pretrained model answers: alone, with the user's nearest notes in the prompt, with a trained adapter, and with both.
 
-The notes are the sentences that a persona's questions are about, among sentences of the other personas. BESPOKE_BUNDLE names a
-bundle of the model, and BESPOKE_TRAINED_STATE a state of that bundle which was trained on the persona's questions. Without it the
-columns of the adapter stay empty. The adapter is copied into a state of notes alone, so no note holds a question with its answer.
+The notes are the sentences that a persona's questions are about, among sentences of the other personas. The adapter learned the
+persona's questions with the defaults (harmless_runs.py keeps it). It is copied into a state of notes alone, so no note holds a
+question with its answer.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import re
 from collections.abc import Sequence
@@ -16,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sample_apps.desktop.pretrain import DEFAULT_CACHE
-from sample_apps.desktop.real_model import fetch_model
-from tests.benchmarks.core_bundles import PRETRAINED
 from tests.benchmarks.figures import Cell, write_table
+from tests.benchmarks.harmless_runs import Model, bundle, learned_state
+from tests.benchmarks.harmless_words import Asked
 from tests.support.personas import PERSONAS, messages, questions
 
-from bespoke import Personalizer, PersonalModel, Training
+from bespoke import PersonalModel
 
 PERSONA = "student"
 COUNTS = (20, 100, 500)  # of notes
@@ -32,9 +30,10 @@ HEADER = ("notes", "questions", "base", "base with notes", "adapter", "adapter w
 
 
 @pytest.mark.benchmark
-def test_facts_with_notes_in_the_prompt(data_folder: Path, tmp_path: Path) -> None:
-    bundle = _bundle(tmp_path)
-    adapter = _adapter(bundle, tmp_path)
+def test_facts_with_notes_in_the_prompt(smollm2: Path, data_folder: Path, tmp_path: Path) -> None:
+    chat = Model("SmolLM2-135M-Instruct", Asked(smollm2, chats=True), "prompts.txt")
+    with PersonalModel.open(bundle(chat), learned_state(chat, PERSONA, data_folder)) as learned:
+        adapter = learned.export_adapter(tmp_path / "adapter")
     asked = questions(data_folder, PERSONA)
     rows: list[list[Cell]] = []
     alone: dict[bool, list[bool]] = {}  # by whether the adapter answers; the notes make no difference
@@ -43,13 +42,10 @@ def test_facts_with_notes_in_the_prompt(data_folder: Path, tmp_path: Path) -> No
         kept = [row for row in asked if row["source"] in notes]
         cells: list[Cell] = []
         for trained in (False, True):
-            if trained and adapter is None:
-                cells += [None, None]
-                continue
-            with PersonalModel.open(bundle, tmp_path / f"{count} {trained}") as model:
+            with PersonalModel.open(bundle(chat), tmp_path / f"{count} {trained}") as model:
                 for note in notes:
                     model.examples.add({"text": note})
-                if trained and adapter is not None:
+                if trained:
                     model.import_adapter(adapter)
                 if trained not in alone:
                     alone[trained] = [_is_right(model, row, notes=False) for row in asked]
@@ -61,25 +57,10 @@ def test_facts_with_notes_in_the_prompt(data_folder: Path, tmp_path: Path) -> No
         "retrieval",
         HEADER,
         rows,
-        f"{PRETRAINED}, int4, greedy, at most {MOST_TOKENS} tokens: questions of the persona `{PERSONA}` whose right answer occurs "
+        f"{chat.name}, int4, greedy, at most {MOST_TOKENS} tokens: questions of the persona `{PERSONA}` whose right answer occurs "
         "in the model's answer. The notes are the sentences that hold the answers, and sentences of the other personas. Only "
         "questions whose note is there are counted.",
     )
-
-
-def _bundle(folder: Path) -> Path:
-    if given := os.environ.get("BESPOKE_BUNDLE"):
-        return Path(given)
-    training = Training(sequence_lengths=(128,))
-    return Personalizer(fetch_model(DEFAULT_CACHE), "mesp", "executorch", training=training).build(folder / "bundle")
-
-
-def _adapter(bundle: Path, folder: Path) -> Path | None:
-    trained = os.environ.get("BESPOKE_TRAINED_STATE")
-    if not trained:
-        return None
-    with PersonalModel.open(bundle, Path(trained)) as model:
-        return model.export_adapter(folder / "adapter")
 
 
 def _notes(data_folder: Path, count: int) -> list[str]:
