@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from bespoke import arguments
 from bespoke.bundle.reader import Bundle
@@ -20,10 +20,13 @@ from bespoke.rules.records import AnswerPiece, Classification, Score
 from bespoke.rules.report import AnswerPair, BehaviourReport, Evaluation
 from bespoke.tasks import Task, TaskReport, judge
 
-__all__ = ["AnsweringModel"]
+if TYPE_CHECKING:
+    from bespoke.data.behaviour import AskedRow
+
+__all__ = ["ANSWER_TOKENS", "AnsweringModel", "behaviour_prompts"]
 
 _ASKED = 3  # prompts whose answers `evaluate_behaviour` shows
-_ANSWER_TOKENS = 96  # as many as a build lets the base answer with
+ANSWER_TOKENS = 96  # as many as a build lets the base answer with
 
 
 class AnsweringModel:
@@ -82,21 +85,13 @@ class AnsweringModel:
 
         Raises DataError for a bundle without such answers.
         """
-        from bespoke.data.behaviour import asked_rows  # here: it imports the tokenizer's library
-
         self._core.check_open()
         evaluation = self._engine.evaluate("behaviour", None)
-        manifest = self._bundle.manifest
-        assert manifest.data.behaviour is not None
-        if manifest.generation is None:
-            return BehaviourReport(evaluation, ())
-        asked = asked_rows(self._bundle.mapped(manifest.data.behaviour), manifest.text, self._bundle.read, _ASKED)
         pairs = []
-        for one in asked:
-            room = manifest.context_length - len(one.prompt)
-            if room > 0:
-                now = one.decode(list(self.generate_ids(one.prompt, max_tokens=min(_ANSWER_TOKENS, room))))
-                pairs.append(AnswerPair(one.words, one.answer, now))
+        for one in behaviour_prompts(self._bundle):
+            room = self._bundle.manifest.context_length - len(one.prompt)
+            now = one.decode(list(self.generate_ids(one.prompt, max_tokens=min(ANSWER_TOKENS, room))))
+            pairs.append(AnswerPair(one.words, one.answer, now))
         return BehaviourReport(evaluation, tuple(pairs))
 
     def conversation(
@@ -233,3 +228,17 @@ class AnsweringModel:
                 yield from conversation
 
         return pieces()
+
+
+def behaviour_prompts(bundle: Bundle) -> list[AskedRow]:
+    """Returns three prompts of kinds that are never trained on, with the base model's answers.
+
+    None are returned if the bundle has no such answers, no tokenizer or no plan for answers.
+    """
+    from bespoke.data.behaviour import asked_rows  # here: it imports the tokenizer's library
+
+    manifest = bundle.manifest
+    if manifest.data.behaviour is None or manifest.generation is None:
+        return []
+    asked = asked_rows(bundle.mapped(manifest.data.behaviour), manifest.text, bundle.read, _ASKED)
+    return [row for row in asked if len(row.prompt) < manifest.context_length]

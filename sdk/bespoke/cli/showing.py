@@ -23,7 +23,7 @@ from bespoke.errors import MissingDependency
 @engine_option()
 @trust_options
 def ui(bundle: Path, state: Path, port: int, memory_mb: float | None, engine: str | None, trust: Trust) -> None:
-    """Serve a page for the user's model: add and forget notes, watch training, compare answers before and after, roll back.
+    """Serve a page for the user's model: add and forget notes, watch training, compare answers with the base model's, roll back.
 
     It listens on this machine only. Everybody who has the printed link can use it. Ctrl-C or SIGTERM commits a
     running training and ends the page.
@@ -38,6 +38,7 @@ def ui(bundle: Path, state: Path, port: int, memory_mb: float | None, engine: st
             raise
         raise MissingDependency.of("The page", error.name, "ui") from None
     from bespoke.personal_model import PersonalModel
+    from bespoke.ui.base import BaseModel
     from bespoke.ui.desk import Desk
 
     token = secrets.token_urlsafe(24)
@@ -45,7 +46,7 @@ def ui(bundle: Path, state: Path, port: int, memory_mb: float | None, engine: st
         listening(port) as here,
         PersonalModel.open(bundle, state, memory_mb=memory_mb, engine=engine, **trust) as model,
     ):
-        desk = Desk(model, state)
+        desk = Desk(model, state, BaseModel(bundle, engine=engine, trust=trust))
         try:
             host, own_port = here.getsockname()
             # SIGTERM acts like Ctrl-C: the server raises it again when it has ended.

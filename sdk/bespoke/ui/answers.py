@@ -97,15 +97,14 @@ class Answers:
             )
 
     def compared(self, version: int) -> list[dict[str, Any]]:
-        """Each question with the answer of `version` and that of the newest version before it; None if it was not asked."""
+        """Each question with the base model's answer and that of `version`. None: not asked, or `version` is the base model."""
         with self._lock:
-            return [_compared(question, answers, version) for question, answers in self._given.items()]
+            return [
+                {"question": question, "base": answers.get(0) if version else None, "now": answers.get(version)}
+                for question, answers in self._given.items()
+            ]
 
-
-def _compared(question: str, answers: dict[int, str], version: int) -> dict[str, Any]:
-    before = max((earlier for earlier in answers if earlier < version), default=None)
-    return {
-        "question": question,
-        "before": None if before is None else {"version": before, "text": answers[before]},
-        "now": answers.get(version),
-    }
+    def of(self, version: int, question: str) -> str | None:
+        """The answer of a version, None if it was not asked."""
+        with self._lock:
+            return self._given.get(question, {}).get(version)

@@ -14,24 +14,26 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from bespoke.answering import ANSWER_TOKENS
 from bespoke.errors import BespokeError, Busy, DataError
 from bespoke.personal_model import PersonalModel
 from bespoke.rules.report import TrainReport
 from bespoke.ui.answers import Answers
+from bespoke.ui.base import BaseModel
 from bespoke.ui.training import TrainingView
 from bespoke.ui.watch import Seen, Watch
 
 __all__ = ["Desk"]
 
-ANSWER_TOKENS = 120
 _WITHDRAWN = "A note was forgotten while it trained: what that training did is not shown."
 
 
 class Desk:
     """The actions of the page. Any thread may call it. `close` stops a training in a committed state."""
 
-    def __init__(self, model: PersonalModel, state: Path) -> None:
+    def __init__(self, model: PersonalModel, state: Path, base: BaseModel) -> None:
         self._model = model
+        self._base = base
         self._watch = Watch(model, state)
         self._looking = threading.Lock()
         self._lock = threading.Lock()  # guards `_training`
@@ -66,6 +68,9 @@ class Desk:
                 contents["notes"] = changes
             if asked != has.get("asked"):
                 contents["asked"] = {"revision": asked, "list": self._answers.compared(seen.version)}
+            taught = [] if notes.question is None else [notes.question]
+            if (tries := [*taught, *self._base.answers]) != has.get("tries"):
+                contents["tries"] = tries
         return contents
 
     def _see(self, *, thorough: bool = False) -> Seen:
@@ -158,8 +163,8 @@ class Desk:
 
     # ---- answers ---------------------------------------------------------------------------------------------------------
 
-    def ask(self, question: str) -> Iterator[str]:
-        """Yields the pieces of the current version's answer. An error is raised at once, not with the first piece."""
+    def ask(self, question: str, *, base: bool = False) -> Iterator[str]:
+        """Yields the pieces of the answer of now, or of the base model. An error is raised at once, not with the first piece."""
         question = question.strip()
         if not question:
             raise DataError("the question", got="no words", expected="something to answer", next_step="Write something")
@@ -167,13 +172,36 @@ class Desk:
             raise Busy(
                 "the model", got="a question while it trains", expected="no training", next_step="Wait for its end"
             )
-        prompt = [{"role": "user", "content": question}] if self._model.has_turns else question
         while True:
-            version = self._see().version
-            pieces = self._model.generate(prompt, max_tokens=ANSWER_TOKENS)
+            version = 0 if base else self._see().version
+            pieces = self._answers.growing(
+                question, version, self._while_there(self._generate(question, version, base))
+            )
             first = next(pieces, "")  # generation has begun, so all pieces are of one version
-            if self._see().version == version:
-                return self._answers.growing(question, version, self._while_there(chain([first], pieces)))
+            if base or self._see().version == version:
+                return chain([first], pieces)
+
+    def _generate(self, question: str, version: int, base: bool) -> Iterator[str]:
+        if version == 0 and question in self._base.answers:
+            return iter([self._base.answers[question]])
+        prompt = [{"role": "user", "content": question}] if self._model.has_turns else question
+        return (self._base if base else self._model).generate(prompt, max_tokens=ANSWER_TOKENS)
+
+    def correct(self, question: str, better: str) -> dict[str, Any]:
+        """Adds what the user made of the answer of now to the examples."""
+        better = better.strip()
+        answer = self._answers.of(self._see().version, question)
+        if not better or not answer or better == answer.strip():
+            raise DataError(
+                "the correction",
+                got="no answer to correct" if not answer else "the same words" if better else "no words",
+                expected="an answer, and another one that is better",
+                next_step="Ask, and write what the answer should have been",
+            )
+        if not self._model.has_turns:
+            return asdict(self._model.examples.add({"prompt": question, "chosen": better, "rejected": answer}))
+        asked = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+        return asdict(self._model.correct(asked, better))
 
     def _while_there(self, pieces: Iterator[str]) -> Iterator[str]:
         """Yields the pieces, with a look at the state before each and after the last."""

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
-from bespoke.data.messages import read_messages
+from bespoke.data.messages import Message, read_messages
 from bespoke.rules.records import ExampleInfo
 
-__all__ = ["Notes", "words_of"]
+__all__ = ["Notes", "question_of", "words_of"]
 
+_SAID = ("text", "messages", "prompt", "completion", "chosen")  # what stands in an example, in this order
 MOST_GONE_KEPT = 1000  # removed examples that are remembered; a browser that missed more gets the whole list
 
 _Key = tuple[str, str, str, str]  # id, split, when it was added, words
@@ -27,6 +28,7 @@ class Notes:
     def __init__(self) -> None:
         self.revision = 0
         self.went = 0  # number of removed examples
+        self.question: str | None = None  # of the first example that has one and is learned from
         self._numbers: dict[_Key, int] = {}  # in the order in which they were added, so numbers rise
         self._gone: list[tuple[int, int]] = []  # (revision, number of the example that it removed)
         self._known_from = 0  # `_gone` has everything that was removed after this revision
@@ -34,8 +36,10 @@ class Notes:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def update(self, examples: Iterable[ExampleInfo]) -> None:
+    def update(self, examples: Sequence[ExampleInfo]) -> None:
         """Takes over the examples that the state has now."""
+        learned = (question_of(example.json) for example in examples if example.split == "train")
+        self.question = next(filter(None, learned), None)
         now = [(example.id, example.split, example.added_at, words_of(example.json)) for example in examples]
 
         gone = self._numbers.keys() - set(now)
@@ -67,8 +71,19 @@ class Notes:
 
 def words_of(example: dict[str, Any]) -> str:
     """An example as one line of text."""
-    if "messages" in example:
-        return " → ".join(message.content for message in read_messages(example["messages"], "example"))
-    if "prompt" in example:
-        return f"{example['prompt']} → {example.get('completion', example.get('chosen', ''))}"
-    return str(example["text"]) if "text" in example else f"{len(example['tokens'])} tokens"
+    if "tokens" in example:
+        return f"{len(example['tokens'])} tokens"
+    parts = [message.content for name in _SAID if name in example for message in _messages(example[name])]
+    return " → ".join(parts)
+
+
+def question_of(example: dict[str, Any]) -> str | None:
+    """The question that an example answers, if it is the only message before the answer."""
+    if example.get("as") == "text" or not {"messages", "prompt"} & example.keys():
+        return None
+    asked = _messages(example["messages"])[:-1] if "messages" in example else _messages(example["prompt"])
+    return asked[0].content.strip() if [message.role for message in asked] == ["user"] else None
+
+
+def _messages(said: Any) -> list[Message]:
+    return [Message("user", said)] if isinstance(said, str) else read_messages(said, "example")

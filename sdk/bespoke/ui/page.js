@@ -7,12 +7,12 @@ const PHASES = { open: "getting ready", judge: "judging what was learned", step:
 const COLUMNS = 400; // of a picture
 const OPEN_THE_LINK = "Open the link that bespoke ui printed: it has the token.";
 const at = (id) => document.getElementById(id);
-let timer = null, looking = Promise.resolve(), ran = false, asking = false, problem = "";
+let timer = null, looking = Promise.resolve(), ran = false, running = false, problem = "";
 
 // What the page has of the lists: the server sends what is new.
-const has = { notes: 0, went: 0, asked: [], training: {} };
+const has = { notes: 0, went: 0, asked: [], tries: null, training: {} };
 const lines = new Map(); // number of a note -> its line
-let asked = [], losses = [], footprints = [], report = null;
+let losses = [], footprints = [], report = null;
 
 // The link has the token behind "#", which the browser sends nowhere. It stays with this tab, and leaves the address line.
 function takeToken() {
@@ -23,9 +23,9 @@ function takeToken() {
   return true;
 }
 
-async function send(path, given = {}) {
+async function send(path, given = {}, signal = null) {
   const headers = { "Content-Type": "application/json", Authorization: `Bearer ${sessionStorage.getItem("token")}` };
-  const answer = await fetch(path, { method: "POST", headers, body: JSON.stringify(given) });
+  const answer = await fetch(path, { method: "POST", headers, body: JSON.stringify(given), signal });
   if (answer.status === 403) throw new Error(await answer.text());
   if (!answer.ok && answer.status !== 409 && answer.status !== 400) throw new Error(`The page has lost its server: ${await answer.text()}`);
   return answer;
@@ -43,16 +43,16 @@ function showProblem(words) {
   at("problem").hidden = !words;
 }
 
-// What the user did: its error is shown, and what has changed.
+// What the user did: its error is shown, and what has changed. What came of it, null if nothing did.
 async function act(path, given) {
   try {
     const found = await (await send(path, given)).json();
     await look();
     tell(found.error);
-    return !found.error;
+    return found.error ? null : found;
   } catch (error) {
     tell(wordsOf(error));
-    return false;
+    return null;
   }
 }
 
@@ -72,7 +72,7 @@ async function lookOnce() {
     take(found.done);
     draw(found.done);
     if (training.runs) wait = WHILE_TRAINING;
-    else if (ran && report && report.accepted) askAgain();
+    else if (ran && report && report.accepted) ask(inTurn(() => asked.map((one) => one.question)), true); // both answers side by side
     ran = training.runs;
   } catch (error) {
     showProblem(wordsOf(error)); // until the next look
@@ -85,9 +85,14 @@ function take(view) {
   const { training, notes } = view;
   if (view.went !== has.went) {
     has.went = view.went;
+    asking?.abort();
+    editing = null;
     tell("");
     at("ask").reset();
+    at("saved").textContent = "";
   }
+  version = view.version;
+  if (view.tries) has.tries = view.tries;
   if (notes) {
     has.notes = notes.revision;
     if (notes.whole) clear(lines.keys());
@@ -97,6 +102,7 @@ function take(view) {
   if (view.asked) {
     has.asked = view.asked.revision;
     asked = view.asked.list;
+    if (editing && find(editing.question)?.now !== editing.answer) editing = null; // its answer is gone
     drawAsked();
   }
   if (training.number !== has.training.number) [losses, footprints, report] = [[], [], null];
@@ -121,13 +127,15 @@ function clear(numbers) {
 
 function draw(view) {
   const { training } = view;
+  running = training.runs;
+  if (running && asking) asking.abort();
   at("count").textContent = `${view.count}`;
   at("answers-now").textContent = view.version ? `version ${view.version} answers` : "the base model answers";
   replace("versions", [...view.versions].reverse(), (one) => item(`version ${one.id}, step ${one.step}`, one.accepted_at.slice(0, 16).replace("T", " ")));
   at("begin").textContent = view.unfinished ? "Go on" : "Train";
   at("begin").disabled = training.runs || !view.count;
   at("stop").disabled = !training.runs;
-  at("ask-button").disabled = training.runs || asking;
+  drawAskButtons();
   at("rollback").disabled = at("reset").disabled = training.runs || !view.versions.length;
   at("phase").textContent = training.runs ? `${PHASES[training.phase]}, step ${training.step}${training.steps ? ` of ${training.steps}` : ""}` : "";
   drawTraining(view.limit_bytes);
@@ -135,10 +143,6 @@ function draw(view) {
   if (report) drawReport();
   else for (const id of ["verdict", "table"]) at(id).textContent = "";
   showProblem(problem || training.error || "");
-}
-
-function drawAsked() {
-  if (!asking) at("asked").replaceChildren(...[...asked].reverse().map(compared));
 }
 
 function drawTraining(limit) {
@@ -211,24 +215,16 @@ function item(words, remark, does, action) {
   const text = element("span", words, "words");
   text.title = words;
   made.append(text, element("span", remark, "soft"));
-  if (does) {
-    const button = element("button", does);
-    button.type = "button";
-    button.setAttribute("aria-label", `${does}: ${words}`);
-    button.addEventListener("click", action);
-    made.append(button);
-  }
+  if (does) made.append(button(does, `${does}: ${words}`, action));
   return made;
 }
 
-function compared(one) {
-  const made = element("div", "", "asked"), sides = element("div", "", "sides");
-  for (const [title, text] of [[one.before ? name(one.before.version) : "before", one.before ? one.before.text : "–"], ["now", one.now ?? "not asked yet"]]) {
-    const side = document.createElement("div");
-    side.append(element("span", title, "soft"), element("p", text));
-    sides.append(side);
-  }
-  made.append(element("h3", one.question), sides);
+function button(does, label, action) {
+  const made = element("button", does);
+  made.type = "button";
+  made.name = label;
+  made.setAttribute("aria-label", label);
+  made.addEventListener("click", action);
   return made;
 }
 
@@ -241,50 +237,7 @@ function replace(id, list, draw) {
   at(id).replaceChildren(...list.map(draw));
 }
 
-// `again`: nobody waits for the answer; where another tab asks at the same time, that one's comes with the next look.
-async function ask(question, again = false) {
-  asking = true;
-  at("ask-button").disabled = true;
-  const live = compared({ question, before: null, now: "" }), answer = live.querySelector(".sides > :last-child p");
-  const fails = (words) => again || tell(words);
-  at("asked").prepend(live);
-  try {
-    const stream = await send("/ask", { question });
-    if (!stream.ok) return fails((await stream.json()).error);
-    if (!again) tell("");
-    let rest = "";
-    const reader = stream.body.pipeThrough(new TextDecoderStream()).getReader();
-    for (let part = await reader.read(); !part.done; part = await reader.read()) {
-      const whole = (rest + part.value).split("\n");
-      rest = whole.pop();
-      for (const said of whole.map((line) => JSON.parse(line))) {
-        if (said.error) fails(said.error);
-        answer.textContent += said.text || "";
-      }
-    }
-  } catch (error) {
-    tell(wordsOf(error));
-  } finally {
-    asking = false;
-    await look();
-    drawAsked(); // also where nothing came of it
-  }
-}
-
-// After a version was accepted: what was asked before, so that both answers stand side by side. Each once, as long as it is there.
-async function askAgain() {
-  const tried = new Set();
-  for (let next = first(); next && !asking; next = first()) {
-    tried.add(next.question);
-    await ask(next.question, true);
-  }
-  function first() {
-    return asked.find((one) => one.now === null && !tried.has(one.question));
-  }
-}
-
 const megabytes = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
-const name = (version) => (version ? `version ${version}` : "base model");
 
 function on(form, action) {
   at(form).addEventListener("submit", (event) => {
@@ -300,8 +253,10 @@ on("add", async () => {
 on("train", () => act("/train", { steps: Number(at("steps").value) || null }));
 on("ask", () => {
   const question = at("question").value.trim();
-  if (question && !asking) ask(question);
+  if (question) ask(once(question));
 });
+at("try").addEventListener("click", () => ask(inTurn(() => has.tries)));
+at("end").addEventListener("click", () => asking?.abort());
 at("stop").addEventListener("click", () => act("/stop"));
 at("rollback").addEventListener("click", () => act("/rollback"));
 at("reset").addEventListener("click", () => {

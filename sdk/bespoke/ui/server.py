@@ -39,6 +39,7 @@ _FILES = {
     "/": ("page.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
     "/page.js": ("page.js", "text/javascript"),
+    "/answers.js": ("answers.js", "text/javascript"),
 }
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src data:; frame-ancestors 'none'; form-action 'none'",
@@ -103,7 +104,8 @@ def application(desk: Desk, port: int, token: str, let_in: Callable[[Client], No
         return _answered(lambda given: JSONResponse({"done": action(given)}))
 
     def ask(given: dict[str, Any]) -> Response:
-        return StreamingResponse(_lines(desk.ask(_text(given, "question"))), media_type="application/x-ndjson")
+        pieces = desk.ask(_text(given, "question"), base=given.get("base") is True)
+        return StreamingResponse(_lines(pieces), media_type="application/x-ndjson")
 
     def train(given: dict[str, Any]) -> None:
         steps = given.get("steps")
@@ -116,6 +118,7 @@ def application(desk: Desk, port: int, token: str, let_in: Callable[[Client], No
         "/view": desk.view,
         "/add": add,
         "/forget": lambda given: desk.forget(_text(given, "id")),
+        "/correct": lambda given: desk.correct(_text(given, "question"), _text(given, "better")),
         "/train": train,
         "/stop": lambda _: desk.stop(),
         "/rollback": lambda _: desk.rollback(),

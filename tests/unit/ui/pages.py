@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from bespoke import Budget, Personalizer, PersonalModel, Training
+from bespoke.ui.base import BaseModel
 from bespoke.ui.desk import Desk
 from tests.support.bundles import made_once, shakespeare
 
@@ -115,7 +116,7 @@ def state(bundle: Path, notes: list[dict[str, Any]], tmp_path: Path) -> Path:
 @pytest.fixture
 def desk(bundle: Path, state: Path) -> Iterator[Desk]:
     with PersonalModel.open(bundle, state) as model:
-        desk = Desk(model, state)
+        desk = Desk(model, state, BaseModel(bundle))
         yield desk
         desk.close()
 

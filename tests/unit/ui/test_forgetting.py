@@ -13,6 +13,7 @@ import pytest
 
 from bespoke import PersonalModel
 from bespoke.errors import StateError
+from bespoke.ui.base import BaseModel
 from bespoke.ui.desk import Desk
 from tests.unit.ui.pages import QUESTION, SLOW, asked, ended, expect, opened_page, served, trains, until
 
@@ -118,7 +119,7 @@ def test_a_training_that_did_not_see_what_is_forgotten_keeps_its_report(desk: De
 
 def test_what_went_wrong_in_a_training_goes_with_a_note(bundle: Path, state: Path) -> None:
     with PersonalModel.open(bundle, state, memory_mb=1) as model:
-        desk = Desk(model, state)
+        desk = Desk(model, state, BaseModel(bundle))
         assert "Raise the memory budget" in trains(desk)["training"]["error"]
         desk.forget("note 3")
         assert desk.view({})["training"]["error"] is None
@@ -147,5 +148,5 @@ def test_the_browser_keeps_nothing_either(browser: Any, bundle: Path, state: Pat
 
 def holds(page: Any) -> str:
     """What stands on the page and in its script's own variables."""
-    names = "asked, losses, footprints, report, problem, has, [...lines.values()].map((one) => one.outerHTML)"
+    names = "asked, growing, editing, losses, footprints, report, problem, has, [...lines.values()].map((one) => one.outerHTML)"
     return str(page.content() + page.evaluate(f"JSON.stringify([{names}])"))

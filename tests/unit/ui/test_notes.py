@@ -7,8 +7,10 @@ import gc
 import random
 from typing import Any
 
+import pytest
+
 from bespoke.rules.records import ExampleInfo
-from bespoke.ui.notes import MOST_GONE_KEPT, Notes, words_of
+from bespoke.ui.notes import MOST_GONE_KEPT, Notes, question_of, words_of
 
 
 def example(number: int, words: str) -> ExampleInfo:
@@ -100,3 +102,41 @@ def test_a_conversation_in_parts_of_text_is_listed_by_its_words() -> None:
     parts = [{"type": "text", "text": "Where is "}, {"type": "text", "text": "the key?"}]
     messages = [{"role": "user", "content": parts}, {"role": "assistant", "content": "Under the pot."}]
     assert words_of({"messages": messages}) == "Where is the key? \N{RIGHTWARDS ARROW} Under the pot."
+
+
+QUESTION, ANSWER = {"role": "user", "content": "Where is the key?"}, {"role": "assistant", "content": "Under the pot."}
+
+
+@pytest.mark.parametrize(
+    ("example", "question"),
+    [
+        ({"messages": [QUESTION, ANSWER]}, "Where is the key?"),
+        ({"prompt": "Where is the key? ", "completion": "Under the pot."}, "Where is the key?"),
+        ({"prompt": [QUESTION], "chosen": "Under the pot.", "rejected": "No."}, "Where is the key?"),
+        ({"prompt": "The key is", "completion": " under", "as": "text"}, None),
+        ({"messages": [QUESTION, ANSWER, QUESTION, ANSWER]}, None),
+        ({"messages": [{"role": "system", "content": "Be short."}, QUESTION, ANSWER]}, None),
+        ({"text": "The key is under the pot."}, None),
+        ({"tokens": [1, 2]}, None),
+    ],
+)
+def test_the_question_of_an_example_is_what_a_user_would_ask(example: dict[str, Any], question: str | None) -> None:
+    assert question_of(example) == question
+
+
+def test_the_first_question_that_is_learned_from_is_known() -> None:
+    notes = Notes()
+    held_out, taught = ({"prompt": words, "completion": "."} for words in ("Held out?", "Taught?"))
+    listed = [
+        ExampleInfo("id", split, json, 1, 1, 1, "2026")
+        for split, json in (("train", {"text": "Soup"}), ("validation", held_out), ("train", taught))
+    ]
+    notes.update(listed)
+    assert notes.question == "Taught?"
+    notes.update(listed[:-1])
+    assert notes.question is None
+
+
+def test_a_correction_is_listed_by_the_better_answer() -> None:
+    correction = {"prompt": [QUESTION], "chosen": "Under the pot.", "rejected": "Who knows?"}
+    assert words_of(correction) == "Where is the key? \N{RIGHTWARDS ARROW} Under the pot."

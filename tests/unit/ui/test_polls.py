@@ -16,6 +16,7 @@ import pytest
 
 from bespoke import PersonalModel
 from bespoke.rules.report import Progress
+from bespoke.ui.base import BaseModel
 from bespoke.ui.desk import Desk
 from bespoke.ui.training import TrainingView
 from bespoke.ui.watch import Watch
@@ -78,6 +79,7 @@ def has_all(view: dict[str, Any]) -> dict[str, Any]:
     return {
         "notes": view["notes"]["revision"],
         "asked": view["asked"]["revision"],
+        "tries": view["tries"],
         "training": {
             "number": training["number"],
             "losses": len(training["losses"]),
@@ -90,7 +92,7 @@ def test_of_many_notes_a_look_sends_and_reads_what_changed(
     many: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with PersonalModel.open(bundle, many) as model:
-        desk, reads = Desk(model, many), counted(monkeypatch, model)
+        desk, reads = Desk(model, many, BaseModel(bundle)), counted(monkeypatch, model)
         settle(many)
         first = desk.view({})
         has = has_all(first)
