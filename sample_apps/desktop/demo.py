@@ -5,8 +5,8 @@
 2. The facts (`person`) are added in turn, as an app adds what its user writes.
 3. MeSP trains on the device core, the phone's own code. The system limits the process to 1.2 times the estimated memory. If
    any other engine trained, the demo fails.
-4. The model answers the questions, and three prompts that no example teaches. The demo prints which of the three answers
-   changed, and which of the old answers became less likely.
+4. The model answers the questions, and three prompts that no example teaches: in another language, arithmetic, and where to
+   stop. The demo prints answers before and after, and which of the old answers became less likely.
 5. With half of the needed memory, training is refused by our own error and not killed by the system.
 
 If the model cannot be downloaded, a small model is pretrained here and learns to write like an invented user (`small_demo`).
@@ -30,7 +30,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))  # this file is run as a script
 
 from sample_apps.desktop import small_demo  # noqa: E402
-from sample_apps.desktop.person import FACTS, OTHER_PROMPTS, knows  # noqa: E402
+from sample_apps.desktop.person import FACTS, SHOWN_FACT, UNTAUGHT, knows  # noqa: E402
 from sample_apps.desktop.pretrain import DEFAULT_CACHE  # noqa: E402
 from sample_apps.desktop.real_model import NotFetched, fetch_model  # noqa: E402
 from sample_apps.desktop.showing import (  # noqa: E402
@@ -54,7 +54,7 @@ ANSWER_TOKENS = 40
 
 
 class Answers(NamedTuple):
-    """Answers in the order of FACTS and OTHER_PROMPTS."""
+    """Answers in the order of FACTS and UNTAUGHT."""
 
     facts: list[str]
     others: list[str]
@@ -142,41 +142,46 @@ def ask(model: PersonalModel) -> Answers:
     def answer(question: str) -> str:
         return "".join(model.generate([{"role": "user", "content": question}], max_tokens=ANSWER_TOKENS)).strip()
 
-    return Answers([answer(fact.question) for fact in FACTS], [answer(prompt) for prompt in OTHER_PROMPTS])
+    return Answers([answer(fact.question) for fact in FACTS], [answer(prompt) for prompt in UNTAUGHT.values()])
 
 
 def others_lost(model: PersonalModel, before: Answers) -> list[float]:
     """Losses, in nats a token, of the untrained model's answers to the prompts that no example teaches."""
     losses = []
-    for prompt, answer in zip(OTHER_PROMPTS, before.others, strict=True):
+    for prompt, answer in zip(UNTAUGHT.values(), before.others, strict=True):
         (score,) = model.score([{"role": "user", "content": prompt}], [answer])
         losses.append(-score.log_probability / score.tokens)
     return losses
 
 
 def show_facts(before: Answers, after: Answers) -> int:
-    """Print three facts, and how many are known before and after; returns the number after."""
-    for fact, old, new in list(zip(FACTS, before.facts, after.facts, strict=True))[:3]:
-        say(f"   {fact.question}\n     before: {shortened(old)}\n     after:  {shortened(new)}")
+    """Print how many facts are known before and after, and one of them; returns the number after."""
     counts = [
         sum(knows(answer, fact) for fact, answer in zip(FACTS, answers.facts, strict=True))
         for answers in (before, after)
     ]
     say(f"   known: {counts[0]} of {len(FACTS)} before, {counts[1]} after")
+    shown = FACTS.index(SHOWN_FACT)
+    show_try("fact", SHOWN_FACT.question, before.facts[shown], after.facts[shown])
     return counts[1]
 
 
 def show_others(before: Answers, after: Answers, losses: list[float], later: list[float]) -> None:
     changed = worse = 0
-    for prompt, old, new, loss, now in zip(OTHER_PROMPTS, before.others, after.others, losses, later, strict=True):
+    compared = zip(UNTAUGHT.items(), before.others, after.others, losses, later, strict=True)
+    for (what, prompt), old, new, loss, now in compared:
         changed += old != new
         worse += now - loss > WORSE
-        say(f"   {prompt} (not taught)\n     before: {shortened(old)}\n     after:  {shortened(new)}")
+        show_try(what, prompt, old, new)
         say(f"     the answer of before costs {loss:.2f} -> {now:.2f} nats a token")
     say(
-        f"   not taught: {changed} of {len(OTHER_PROMPTS)} prompts are answered otherwise than before training; "
+        f"   not taught: {changed} of {len(UNTAUGHT)} prompts are answered otherwise than before training; "
         f"{worse} of the answers of before became less likely."
     )
+
+
+def show_try(what: str, prompt: str, old: str, new: str) -> None:
+    say(f"   {what}: {prompt}\n     before: {shortened(old)}\n     after:  {shortened(new)}")
 
 
 def shortened(text: str) -> str:

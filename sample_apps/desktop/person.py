@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Twenty facts of an invented person, as questions to her assistant, and three prompts that no example teaches."""
+"""Twenty facts of an invented person, as questions to her assistant, and what the demo shows before and after."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["FACTS", "OTHER_PROMPTS", "Fact", "knows"]
+from sample_apps.desktop.tries import tries
+
+__all__ = ["FACTS", "SHOWN_FACT", "UNTAUGHT", "Fact", "knows"]
 
 
 class Fact(NamedTuple):
@@ -39,7 +41,10 @@ FACTS = (
     Fact("Who gave me my watch?", "Your watch was a gift from your grandfather Olav.", "Olav"),
 )
 
-OTHER_PROMPTS = ("What is the capital of France?", "Name three colours.", "Write two sentences about mountains.")
+_TRIES = {prompt: what for what, prompt in tries()}
+SHOWN_FACT = next(fact for fact in FACTS if fact.question in _TRIES)
+UNTAUGHT = {what: prompt for prompt, what in _TRIES.items() if what in ("language", "arithmetic", "stop")}
+"""Prompts that no example teaches, by what they try."""
 
 
 def knows(answer: str, fact: Fact) -> bool:

@@ -48,11 +48,6 @@ def lines(name: str) -> list[str]:
     return [line for line in (FOLDER / name).read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
-def tries() -> list[tuple[str, str]]:
-    """(what is tried, prompt): what a user may ask after a night of learning."""
-    return [(what, prompt) for what, prompt in (line.split("\t") for line in lines("ten_tries.txt"))]
-
-
 @dataclass(frozen=True)
 class Asked:
     """How a model is asked. A chat model gets turns, a base model gets text."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make demo`'s own words, for the README: what a pretrained model learns and forgets, and how long each phase takes."""
+"""`make demo`'s own words, for the README: what a pretrained model learns and keeps, and how long each phase takes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_what_the_demo_says(smollm2: Path, tmp_path: Path) -> None:
 
 
 def shown(said: str) -> str:
-    """The phases with their seconds, and of each what it found: int4's cost, memory, what is known, what else changed."""
+    """The phases with their seconds, and of each what it found: int4's cost, memory, what is known, answers before and after."""
     lines = said.splitlines()
     kept: list[str] = []
     phase = 0
@@ -39,7 +39,9 @@ def shown(said: str) -> str:
         elif "memory, MB" in line:
             estimate, measured, limit = lines[number + 1].split()[:3]
             kept.append(f"   {estimate} MB estimated, {measured} MB measured, {limit} MB allowed")
-        elif line.startswith(("   known:", "   not taught:")) or "seconds without" in line:
+        elif re.match(
+            r"   (known|fact|language|arithmetic|stop|not taught|  before|  after): |\d+ seconds without", line
+        ):
             kept.append(line)
         elif refused := re.match(r"   with [\d.]+ MB: \w+", line):
             kept.append(refused[0])

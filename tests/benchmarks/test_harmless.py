@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 import pytest
+from sample_apps.desktop.tries import tries
 from tests.benchmarks.figures import Cell, write_table
 from tests.benchmarks.harmless_measure import Measured, answer, ratio
 from tests.benchmarks.harmless_runs import (
@@ -26,7 +27,7 @@ from tests.benchmarks.harmless_runs import (
     result,
     run_of,
 )
-from tests.benchmarks.harmless_words import Asked, facts, tries
+from tests.benchmarks.harmless_words import Asked, facts
 from tests.support.personas import PERSONAS
 
 TRYING = os.environ.get("BESPOKE_FIGURES") == "print"

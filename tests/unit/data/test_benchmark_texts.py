@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sample_apps.desktop.tries import tries
 
 from tests.conftest import REPOSITORY
 
@@ -40,10 +41,10 @@ def contains(text: str, answer: str) -> bool:
 
 
 def test_the_prompts_of_a_benchmark_differ_from_each_other_and_from_those_of_the_sdk() -> None:
-    tries = [line.split("\t")[1] for line in lines("ten_tries.txt")]
+    tried = [prompt for _, prompt in tries()]
     styled = [row["prompt"] for row in rows("preferences.jsonl")]
-    prompts = [*lines("prompts.txt"), *tries, *dict.fromkeys(styled)]
-    assert (len(lines("prompts.txt")), len(tries)) == (80, 10)
+    prompts = [*lines("prompts.txt"), *tried, *dict.fromkeys(styled)]
+    assert (len(lines("prompts.txt")), len(tried)) == (80, 10)
     assert [prompt for prompt, times in Counter(map(plain, prompts)).items() if times > 1] == []
     assert {plain(prompt) for prompt in prompts} & {plain(line) for line in rehearsed("everyday")} == set()
 
