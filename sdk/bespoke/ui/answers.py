@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
@@ -60,14 +60,14 @@ class Answers:
             self._given = kept
             self.revision += 1
 
-    def growing(self, question: str, version: int, pieces: Iterator[str]) -> Iterator[str]:
+    def growing(self, question: str, version: int, pieces: Iterator[str]) -> Generator[str]:
         """Yields the pieces of an answer and keeps it when it ends. StateError as soon as its version is gone."""
         answer = _PartialAnswer(question, version)
         with self._lock:
             self._growing.add(answer)
         return self._follow(answer, pieces)
 
-    def _follow(self, answer: _PartialAnswer, pieces: Iterator[str]) -> Iterator[str]:
+    def _follow(self, answer: _PartialAnswer, pieces: Iterator[str]) -> Generator[str]:
         try:
             for piece in pieces:
                 with self._lock:

@@ -8,9 +8,8 @@ drops what no longer follows from it, whichever process changed it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import asdict
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -163,8 +162,8 @@ class Desk:
 
     # ---- answers ---------------------------------------------------------------------------------------------------------
 
-    def ask(self, question: str, *, base: bool = False) -> Iterator[str]:
-        """Yields the pieces of the answer of now, or of the base model. An error is raised at once, not with the first piece."""
+    def ask(self, question: str, *, base: bool = False) -> Begun:
+        """Returns the pieces of the answer of now, or of the base model. An error is raised at once, not with the first piece."""
         question = question.strip()
         if not question:
             raise DataError("the question", got="no words", expected="something to answer", next_step="Write something")
@@ -177,9 +176,10 @@ class Desk:
             pieces = self._answers.growing(
                 question, version, self._while_there(self._generate(question, version, base))
             )
-            first = next(pieces, "")  # generation has begun, so all pieces are of one version
+            begun = Begun(pieces)  # so all pieces are of one version
             if base or self._see().version == version:
-                return chain([first], pieces)
+                return begun
+            begun.close()
 
     def _generate(self, question: str, version: int, base: bool) -> Iterator[str]:
         if version == 0 and question in self._base.answers:
@@ -223,6 +223,23 @@ class Desk:
             self._model.reset()
         finally:
             self._see(thorough=True)
+
+
+class Begun(Iterator[str]):
+    """The pieces of an answer, of which the first one is there. `close` ends the answer."""
+
+    def __init__(self, pieces: Generator[str]) -> None:
+        self._pieces = pieces
+        self._first: str | None = next(pieces, "")
+
+    def __next__(self) -> str:
+        if self._first is None:
+            return next(self._pieces)
+        first, self._first = self._first, None
+        return first
+
+    def close(self) -> None:
+        self._pieces.close()
 
 
 def _object(given: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import uvicorn
 from starlette.applications import Starlette
@@ -28,7 +28,7 @@ from bespoke.errors import BespokeError, ConfigError
 from bespoke.ui.connections import ACCEPTED_AT_ONCE, Connections
 from bespoke.ui.desk import Desk
 
-__all__ = ["application", "listening", "serve"]
+__all__ = ["AnswerResponse", "application", "listening", "serve"]
 
 HOST = "127.0.0.1"
 WAITING = 1024  # connections in the system's queue, where they cost this process nothing
@@ -104,8 +104,7 @@ def application(desk: Desk, port: int, token: str, let_in: Callable[[Client], No
         return _answered(lambda given: JSONResponse({"done": action(given)}))
 
     def ask(given: dict[str, Any]) -> Response:
-        pieces = desk.ask(_text(given, "question"), base=given.get("base") is True)
-        return StreamingResponse(_lines(pieces), media_type="application/x-ndjson")
+        return AnswerResponse(desk.ask(_text(given, "question"), base=given.get("base") is True))
 
     def train(given: dict[str, Any]) -> None:
         steps = given.get("steps")
@@ -204,7 +203,28 @@ def _answered(answer: Callable[[dict[str, Any]], Response]) -> Callable[..., Any
     return endpoint
 
 
-def _lines(pieces: Iterator[str]) -> Iterator[str]:
+class Pieces(Protocol):
+    """An answer that is being given. `close` ends it."""
+
+    def __iter__(self) -> Iterator[str]: ...
+    def close(self) -> None: ...
+
+
+class AnswerResponse(StreamingResponse):
+    """Streams an answer, and ends it when the browser leaves. The garbage collector would end it much later."""
+
+    def __init__(self, pieces: Pieces) -> None:
+        super().__init__(_lines(pieces), media_type="application/x-ndjson")
+        self._pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await run_in_threadpool(self._pieces.close)
+
+
+def _lines(pieces: Pieces) -> Iterator[str]:
     """Yields one JSON object a line: the next piece of the answer, or the error that ended it."""
     try:
         for piece in pieces:
