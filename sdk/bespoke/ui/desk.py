@@ -22,7 +22,7 @@ from bespoke.ui.base import BaseModel
 from bespoke.ui.training import TrainingView
 from bespoke.ui.watch import Seen, Watch
 
-__all__ = ["Desk"]
+__all__ = ["Begun", "Desk"]
 
 _WITHDRAWN = "A note was forgotten while it trained: what that training did is not shown."
 
