@@ -32,7 +32,8 @@ function lacks(question) {
 
 function compared(one) {
   const made = element("div", "", "asked"), sides = element("div", "", "sides");
-  sides.append(side(one, "base", "base model"), side(one, "now", "now"));
+  if (version) sides.append(side(one, "base", "base model"));
+  sides.append(side(one, "now", version ? "now" : "base model"));
   made.append(element("h3", one.question), sides);
   return made;
 }
@@ -44,7 +45,7 @@ function side(one, which, title) {
     made.append(editing.form);
     return made;
   }
-  const text = element("p", grows ? growing.text : one[which] ?? (which === "now" || version ? "not asked yet" : "–"));
+  const text = element("p", grows ? growing.text : one[which] ?? "not asked yet");
   made.append(text);
   if (grows) growing.place = text;
   else if (which === "now" && one.now) made.append(button("Edit", `Edit the answer to: ${one.question}`, () => edit(one)));

@@ -45,7 +45,7 @@ def test_a_note_is_added_and_forgotten(page: Any) -> None:
 def test_training_is_seen_as_it_goes_on_and_answers_stand_side_by_side(page: Any) -> None:
     page.fill("#question", "Once upon a time")
     page.click("#ask-button")
-    now = page.locator(".sides > div").nth(1).locator("p")
+    now = page.locator(".sides > :last-child p")
     expect(page, ".sides > :last-child p").to_have_text(re.compile(".{20,}", re.DOTALL))
     expect(page, "#ask-button").to_be_enabled()
     before = now.inner_text()
@@ -67,7 +67,8 @@ def test_training_is_seen_as_it_goes_on_and_answers_stand_side_by_side(page: Any
     pictures(page)
     page.click("#rollback")
     page.get_by_text("the base model answers").wait_for()
-    assert page.locator(".sides > div").nth(1).locator("p").inner_text() == before
+    expect(page, ".sides p").to_have_count(1)
+    assert now.inner_text() == before
     assert page.locator("#reset").is_disabled()  # there is nothing left to forget
 
 
