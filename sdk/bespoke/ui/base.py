@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bundle's base model: what it said at build to a few everyday questions, and its answers to others."""
+"""The bundle's base model: a few everyday questions that nothing is trained on, and its answers to these and others."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class BaseModel:
     """Answers as nobody's model does. Any thread may call it.
 
     Attributes:
-        answers: By question, the base model's answers that the bundle holds. Nothing is ever trained on them.
+        questions: Those of the bundle's behaviour rows. Its answers to them may be cut, so they are asked again.
     """
 
     def __init__(self, bundle: Path, *, engine: str | None = None, trust: Mapping[str, Any] | None = None) -> None:
         self._bundle, self._engine, self._trust = bundle, engine, trust or {}
         with read_bundle(bundle, **self._trust) as opened:
-            self.answers = {row.words: row.answer for row in behaviour_prompts(opened)}
+            self.questions = [row.words for row in behaviour_prompts(opened)]
 
     def generate(self, prompt: str | Sequence[Any], *, max_tokens: int) -> Iterator[str]:
         """Yields the pieces of an answer. The model is open for this answer only, with a state that nobody has written to."""

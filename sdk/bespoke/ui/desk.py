@@ -68,7 +68,7 @@ class Desk:
             if asked != has.get("asked"):
                 contents["asked"] = {"revision": asked, "list": self._answers.compared(seen.version)}
             taught = [] if notes.question is None else [notes.question]
-            if (tries := [*taught, *self._base.answers]) != has.get("tries"):
+            if (tries := [*taught, *self._base.questions]) != has.get("tries"):
                 contents["tries"] = tries
         return contents
 
@@ -171,21 +171,14 @@ class Desk:
             raise Busy(
                 "the model", got="a question while it trains", expected="no training", next_step="Wait for its end"
             )
+        prompt = [{"role": "user", "content": question}] if self._model.has_turns else question
         while True:
             version = 0 if base else self._see().version
-            pieces = self._answers.growing(
-                question, version, self._while_there(self._generate(question, version, base))
-            )
-            begun = Begun(pieces)  # so all pieces are of one version
+            answer = (self._base if base else self._model).generate(prompt, max_tokens=ANSWER_TOKENS)
+            begun = Begun(self._answers.growing(question, version, self._while_there(answer)))
             if base or self._see().version == version:
-                return begun
+                return begun  # it has begun, so all its pieces are of one version
             begun.close()
-
-    def _generate(self, question: str, version: int, base: bool) -> Iterator[str]:
-        if version == 0 and question in self._base.answers:
-            return iter([self._base.answers[question]])
-        prompt = [{"role": "user", "content": question}] if self._model.has_turns else question
-        return (self._base if base else self._model).generate(prompt, max_tokens=ANSWER_TOKENS)
 
     def correct(self, question: str, better: str) -> dict[str, Any]:
         """Adds what the user made of the answer of now to the examples."""

@@ -25,7 +25,7 @@ ANSWERED = {"Once there was a cat": " It was red.", "The sun": " was warm.", "A 
 
 @pytest.fixture
 def everyday(bundle: Path, stories: Path, tmp_path: Path) -> Path:
-    """The bundle with three answers of the base model, in words that it would not choose."""
+    """The bundle with three behaviour rows."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(stories / "tokenizer.json"))
@@ -62,8 +62,7 @@ def test_what_is_tried_is_a_question_of_the_users_own_and_those_of_the_bundle(ev
         added = model.examples.add(TAUGHT)
         assert desk.view({})["tries"] == [TAUGHT["prompt"], *ANSWERED]
         assert "tries" not in desk.view({"tries": [TAUGHT["prompt"], *ANSWERED]})
-        for question, answer in ANSWERED.items():
-            assert "".join(desk.ask(question, base=True)).strip() == answer.strip()
+        asked(desk, next(iter(ANSWERED)))
         desk.forget(added.id)
         assert desk.view({})["tries"] == list(ANSWERED)
         assert desk.view({})["asked"]["list"] == []
@@ -106,6 +105,7 @@ def test_notes_come_while_an_answer_is_given_and_a_training_begins(desk: Desk) -
 def test_four_questions_stand_side_by_side_without_a_typed_word(browser: Any, everyday: Path, state: Path) -> None:
     with PersonalModel.open(everyday, state) as model:
         model.examples.add(TAUGHT)
+        untrained = {question: "".join(model.generate(question, max_tokens=96)) for question in ANSWERED}
         assert model.train(general_tolerance=1e9).accepted
     with served(everyday, state) as found, opened_page(browser, found.link) as page:
         page.click("#try")
@@ -118,7 +118,7 @@ def test_four_questions_stand_side_by_side_without_a_typed_word(browser: Any, ev
         assert list(shown) == [*reversed(ANSWERED), TAUGHT["prompt"]]
         for question, (base, now) in shown.items():
             assert base != now, question
-            assert base.strip() == ANSWERED.get(question, base).strip()
+            assert base.split() == untrained.get(question, base).split()
 
 
 def test_the_user_stops_an_answer_and_writes_a_better_one(page: Any) -> None:
