@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from bespoke import PersonalModel
     from bespoke.rules.report import TrainReport
 
-STEPS = 150
+STEPS = 300
 LEAST_KNOWN = 18  # facts known of the twenty; with fewer the demo fails
 WORSE = 0.1  # nats a token by which the loss of an old answer must rise to count as less likely
 ANSWER_TOKENS = 40
