@@ -94,7 +94,7 @@ def demonstrate(file: Path, out: Path, steps: int) -> int:
         model=file,
         optimizers={"mesp": {"update": "adamw"}},
         targets="executorch",  # the device core
-        training=Training(steps=steps, sequence_lengths=(64,)),
+        training=Training(steps=steps, sequence_lengths=(64, 128)),
     )
     with phase(f"1. Building a bundle of {file.name}"):
         _, report = personalizer.build_with_report(bundle)
