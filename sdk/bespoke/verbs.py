@@ -142,7 +142,7 @@ VERBS = (
         "PersonalModel.evaluate_behaviour",
         "bespoke evaluate --behaviour",
         "bespoke_evaluate",
-        None,
+        "PersonalModel.evaluateBehaviour",
     ),
     Verb(
         "scores on labels, questions, function calls",

@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.kotlin.maven import mvn
-from tests.kotlin.prepare import build_bundle, build_native, pack_archives, what_python_does
+from tests.kotlin.prepare import (
+    build_bundle,
+    build_native,
+    pack_archives,
+    what_python_does,
+    what_python_makes_of_corrections,
+)
 
 
 @pytest.fixture(scope="session")
@@ -25,6 +31,7 @@ def prepared(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     build_native(folder)
     what_python_does(build_bundle(stories, folder), folder)
     pack_archives(stories, folder)
+    what_python_makes_of_corrections(folder / "older.bundle", folder)
     return folder
 
 

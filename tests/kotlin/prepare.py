@@ -3,8 +3,9 @@
 
 A folder then holds native/libbespoke_jni.so, chat.bundle (stories260K, for three budgets, signed), signer.txt (its public key),
 notes.json, python.json (the losses of a run of STEPS steps in one go, the greedy answers to two turns, what a program in C takes
-for that run), and in archives/ what is delivered: weights.zip and method.zip of chat and of older (another method on the same
-weights), delta/delta.zip from older to chat, and chat/bundle.zip, an app's asset.
+for that run), older.bundle (the same weights with a chat template, behaviour rows and a method that learns from corrections),
+older.json (what it measures and answers), and in archives/ what is delivered: weights.zip and method.zip of chat and of older,
+delta/delta.zip from older to chat, and chat/bundle.zip, an app's asset.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 STEPS = 50
+CHAT_TEMPLATE = """{% for message in messages %}<|{{ message['role'] }}|>
+{{ message['content'] }}{{ eos_token }}
+{% endfor %}{% if add_generation_prompt %}<|assistant|>
+{% endif %}"""
 NOTES = [
     "Once upon a time there was a small dog 🐕 that liked the sea.",
     "Lily and Tom built a boat of paper. It was red.",
@@ -105,14 +110,47 @@ def pack_archives(model: Path, out: Path) -> None:
     from bespoke import Lora, Personalizer, Training, pack
 
     archives, older, chat = out / "archives", out / "older.bundle", out / "chat.bundle"
-    for folder in (archives, older):
+    for folder in (archives, older, out / "model"):
         shutil.rmtree(folder, ignore_errors=True)
-    training = Training(learning_rate=1e-4, sequence_lengths=(128,), batch_size=2, steps=STEPS, seed=1)
-    Personalizer(model, "mezo", "executorch", context=512, lora=Lora(rank=4), training=training, data=None).build(older)
+    shutil.copytree(model, out / "model")
+    (out / "model" / "chat_template.jinja").write_text(CHAT_TEMPLATE)
+    training = Training(learning_rate=1e-3, sequence_lengths=(128,), batch_size=2, steps=20, seed=1)
+    method = {"mesp": {"preferences": "simpo"}}
+    Personalizer(out / "model", method, "executorch", context=512, lora=Lora(rank=4), training=training).build(older)
     pack(older, archives / "older")
     pack(chat, archives / "chat")
     pack(chat, archives / "delta", since=older)
     pack(chat, archives / "chat", whole=True)
+
+
+def what_python_makes_of_corrections(bundle: Path, out: Path) -> None:
+    """The same calls as in CorrectionsTest.kt."""
+    from bespoke import PersonalModel
+
+    shutil.rmtree(out / "corrected", ignore_errors=True)
+    with PersonalModel.open(bundle, out / "corrected") as model:
+        model.correct(
+            [{"role": "user", "content": "Where is the key?"}, {"role": "assistant", "content": "In the sea."}],
+            "Under the blue pot.",
+        )
+        model.examples.add({"text": "The key of the shed hangs behind the green door."}, id="note", use="train")
+        with model.conversation(max_tokens=12, notes=True) as conversation:
+            noted = "".join(
+                piece.text
+                for piece in conversation.feed([{"role": "user", "content": "Where is the key of the shed?"}])
+            )
+        report = model.train()
+        evaluation = model.evaluate_behaviour().evaluation
+    found = {
+        "noted": noted,
+        "losses": report.losses,
+        "refused_because": report.refused_because,
+        "behaviour_loss": report.behaviour_loss,
+        "behaviour_tokens": report.behaviour_tokens,
+        "base_loss": evaluation.base_loss,
+        "examples": evaluation.examples,
+    }
+    (out / "older.json").write_text(json.dumps(found))
 
 
 def what_python_does(bundle: Path, out: Path) -> None:

@@ -17,7 +17,7 @@ internal val CALLS: Map<String, String> = mapOf(
     "dial" to "in Python, call Personalizer.dial",
     "estimate" to "in Python, call Personalizer.estimate",
     "evaluate" to "call evaluate",
-    "evaluate_behaviour" to "in Python, call PersonalModel.evaluate_behaviour",
+    "evaluate_behaviour" to "call evaluateBehaviour",
     "export_adapter" to "call exportAdapter",
     "export_base" to "in Python, call bespoke.export_base",
     "export_merged" to "in Python, call PersonalModel.export_merged",

@@ -67,6 +67,14 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
         decoded(Evaluation.serializer(), NativeApi.evaluate(model, of, given, cancel, 0.0, receiver))
     }
 
+    /**
+     * Measures what answers on the base model's own answers to other prompts, which the bundle has. [Evaluation.loss] is the loss of what
+     * answers, [Evaluation.baseLoss] that of the base model. [DataError] for a bundle without such answers.
+     */
+    suspend fun evaluateBehaviour(): Evaluation = handle.compute { model, cancel ->
+        decoded(Evaluation.serializer(), NativeApi.evaluate(model, "behaviour".bytes(), null, cancel, 0.0, receiver))
+    }
+
     /** Runs the bundle's golden vectors; [GoldenMismatch] where one fails. One entry for each check. */
     suspend fun verify(): JsonElement = handle.compute { model, cancel ->
         decoded(JsonElement.serializer(), NativeApi.verify(model, cancel, 0.0, receiver))

@@ -18,15 +18,34 @@ object Fixture {
     val notes: List<String> = Json.decodeFromString(File(folder, "notes.json").readText())
     val python: Python = Json.decodeFromString(File(folder, "python.json").readText())
 
+    /** With chat turns, answers of the base model to other prompts, and a method that learns from corrections. */
+    val chats = BundleSource.At(File(folder, "older.bundle").path)
+    val corrected: Corrected by lazy { Json.decodeFromString(File(folder, "older.json").readText()) }
+
+    @Serializable
+    class Corrected(
+        val noted: String,
+        val losses: List<Double>,
+        @SerialName("refused_because") val refusedBecause: RefusedBecause?,
+        @SerialName("behaviour_loss") val behaviourLoss: Double,
+        @SerialName("behaviour_tokens") val behaviourTokens: Long,
+        @SerialName("base_loss") val baseLoss: Double,
+        val examples: Long,
+    )
+
     @Serializable
     class Python(val losses: List<Double>, val accepted: Boolean, val turns: List<String>, @SerialName("added_bytes") val addedBytes: Long)
 }
 
 /** A model of its own for a test, with the notes in it where asked for. */
-fun <T> withModel(notes: Boolean = true, block: suspend (PersonalModel, Path) -> T): T = runBlocking {
+fun <T> withModel(
+    notes: Boolean = true,
+    bundle: BundleSource = Fixture.bundle,
+    block: suspend (PersonalModel, Path) -> T,
+): T = runBlocking {
     val state = Files.createTempDirectory("bespoke").resolve("alice")
     try {
-        PersonalModel.open(Fixture.bundle, state.toString()).use { model ->
+        PersonalModel.open(bundle, state.toString()).use { model ->
             if (notes) Fixture.notes.forEachIndexed { number, note -> model.examples.add(Example.Text(note), "note-$number", mustKnow = true) }
             block(model, state)
         }
