@@ -8,20 +8,27 @@ import android.view.ViewGroup.LayoutParams.WRAP_CONTENT
 import android.widget.EditText
 import android.widget.LinearLayout
 import android.widget.TextView
+import androidx.core.widget.doAfterTextChanged
 import androidx.lifecycle.ViewModelProvider
 import androidx.lifecycle.viewmodel.initializer
 import androidx.lifecycle.viewmodel.viewModelFactory
 
-/** One question, answered as the app came and with what was learned, side by side. */
+/** One question, answered as the app came and with what was learned, side by side. The user may correct the second answer. */
 class AskActivity : Screen(R.layout.ask, R.string.ask_title) {
     private val asked by lazy {
         ViewModelProvider(this, viewModelFactory { initializer { AskViewModel(parts.assistant) } })[AskViewModel::class.java]
     }
 
+    private val better by lazy { findViewById<EditText>(R.id.better) }
+    private var offered: Corrected? = null
+
     override fun onCreate(savedInstanceState: Bundle?) {
         super.onCreate(savedInstanceState)
         val question = findViewById<EditText>(R.id.question)
         findViewById<View>(R.id.go).setOnClickListener { asked.ask(question.text.toString()) }
+        val save = findViewById<View>(R.id.save)
+        better.doAfterTextChanged { save.isEnabled = isBetter() }
+        save.setOnClickListener { correct() }
         if (hasLargeFont) stackAnswers()
         follow(asked.now, ::show)
     }
@@ -37,6 +44,7 @@ class AskActivity : Screen(R.layout.ask, R.string.ask_title) {
         val hint = when {
             now.problem != null -> words(now.problem)
             now.isAsking -> getString(R.string.working)
+            now.isCorrected -> getString(R.string.ask_corrected)
             answers?.learned == false -> getString(R.string.ask_nothing_learned)
             else -> null
         }
@@ -44,6 +52,23 @@ class AskActivity : Screen(R.layout.ask, R.string.ask_title) {
             text = hint
             visibility = if (hint == null) View.GONE else View.VISIBLE
         }
+        offer(now.correctable)
+    }
+
+    /** The answer as a text to edit. What the user has typed into it stays, also when the screen turns. */
+    private fun offer(answer: Corrected?) {
+        findViewById<View>(R.id.correction).visibility = if (answer == null) View.GONE else View.VISIBLE
+        if (answer == offered) return
+        offered = answer
+        better.setText(answer?.answer?.trim())
+    }
+
+    private fun isBetter() = better.text.isNotBlank() && better.text.trim().toString() != offered?.answer?.trim()
+
+    private fun correct() {
+        val answer = offered ?: return
+        val words = better.text.toString().trim()
+        act({ parts.learner.correct(answer, words) }, then = { asked.corrected() })
     }
 
     private fun words(answer: Answer): String = when {

@@ -9,8 +9,22 @@ import kotlinx.coroutines.flow.StateFlow
 import kotlinx.coroutines.flow.update
 import kotlinx.coroutines.launch
 
-/** @property answers null: nobody has asked yet */
-data class Asked(val answers: Answers? = null, val isAsking: Boolean = false, val problem: Throwable? = null)
+/**
+ * @property answers null: nobody has asked yet
+ * @property isCorrected the user has written a better answer
+ */
+data class Asked(
+    val question: String = "",
+    val answers: Answers? = null,
+    val isAsking: Boolean = false,
+    val problem: Throwable? = null,
+    val isCorrected: Boolean = false,
+) {
+    /** The answer of today, once it is whole and as long as nobody has corrected it. */
+    val correctable: Corrected?
+        get() = answers?.after?.takeIf { it.isWhole && !it.text.isNullOrBlank() && !isAsking && !isCorrected }
+            ?.let { Corrected(question, it.text!!) }
+}
 
 /** A question and its two answers, which outlive a rotation. */
 class AskViewModel(private val assistant: Assistant) : ViewModel() {
@@ -19,7 +33,7 @@ class AskViewModel(private val assistant: Assistant) : ViewModel() {
 
     fun ask(question: String) {
         if (asked.value.isAsking || question.isBlank()) return
-        asked.value = Asked(Answers(), isAsking = true)
+        asked.value = Asked(question.trim(), Answers(), isAsking = true)
         viewModelScope.launch {
             try {
                 assistant.ask(question.trim()).collect { answers -> asked.update { it.copy(answers = answers) } }
@@ -31,4 +45,6 @@ class AskViewModel(private val assistant: Assistant) : ViewModel() {
             }
         }
     }
+
+    fun corrected() = asked.update { it.copy(isCorrected = true) }
 }

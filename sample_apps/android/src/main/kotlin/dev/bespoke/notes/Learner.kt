@@ -5,6 +5,7 @@ import android.content.Context
 import android.util.Log
 import dev.bespoke.DataError
 import dev.bespoke.Example
+import dev.bespoke.Prompt
 import dev.bespoke.Version
 import dev.bespoke.android.Learning
 import dev.bespoke.android.LearningStatus
@@ -19,6 +20,7 @@ class Learner(
     private val learning: Learning,
     private val notebook: NotebookFile,
     private val models: Models,
+    private val prompt: (String) -> Prompt,
 ) {
     val status: Flow<LearningStatus> get() = Personalization.status(context, learning)
 
@@ -48,6 +50,14 @@ class Learner(
         follow()
     }
 
+    /** The better answer is a note like the others. It takes the place of an earlier correction of the same question. */
+    suspend fun correct(answer: Corrected, better: String) {
+        notebook.change { book ->
+            book.copy(notes = listOf(Note(better, corrects = answer)) + book.notes.filter { it.corrects?.question != answer.question })
+        }
+        follow()
+    }
+
     suspend fun delete(id: String) {
         notebook.change { book -> book.copy(notes = book.notes.filter { it.id != id }) }
         follow()
@@ -64,11 +74,24 @@ class Learner(
             for (note in book.notes.asReversed()) {
                 if (note.id in taught) continue
                 try {
-                    model.examples.add(Example.Text(note.text), note.id, mustKnow = true)  // what somebody noted down is to be known
+                    model.examples.add(example(note), note.id, mustKnow = true)  // what somebody noted down is to be known
                 } catch (problem: DataError) {
                     Log.i("Notes", "a note that nothing can be learned from: ${problem.expected}")  // for instance a single letter
                 }
             }
+        }
+    }
+
+    /** A correction is a pair of answers. A method that learns no preferences learns the better one alone. */
+    private fun example(note: Note): Example {
+        val corrected = note.corrects ?: return Example.Text(note.text)
+        return when (val asked = prompt(corrected.question)) {
+            is Prompt.Messages -> Example.Correction(asked.messages, note.text, corrected.answer)
+            is Prompt.Text -> {
+                val gap = corrected.answer.takeWhile(Char::isWhitespace)  // between the text and the words that continue it
+                Example.Preference(asked.text, gap + note.text, corrected.answer)
+            }
+            is Prompt.Tokens -> error("a question is words")
         }
     }
 

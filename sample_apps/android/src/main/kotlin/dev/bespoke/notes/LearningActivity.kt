@@ -27,6 +27,7 @@ class LearningActivity : Screen(R.layout.learning, R.string.learning_title) {
         on(R.id.switch_on) { act({ parts.learner.switchOn() }) }
         on(R.id.switch_off) { act({ parts.learner.switchOff() }) }
         on(R.id.versions) { startActivity(Intent(this, VersionsActivity::class.java)) }
+        on(R.id.compare) { startActivity(Intent(this, AskActivity::class.java)) }
         on(R.id.learn_now) { learnNow() }
         follow(combine(parts.learner.status, parts.notebook.now.filterNotNull(), ::Pair)) { (status, book) -> show(status, book) }
         act({ parts.notebook.read() })
@@ -40,6 +41,7 @@ class LearningActivity : Screen(R.layout.learning, R.string.learning_title) {
         val last = words.last(status.last.takeIf { book.hasTaught })  // forgetting changes no work, so the status does not tell of it
         visible(R.id.last, last != null)
         last?.let { card(R.id.last_title, R.id.last_text, R.id.last_facts, it) }
+        visible(R.id.compare, last != null && status.last?.accepted == true)
         visible(R.id.explanation, !book.learns)
         visible(R.id.switch_on, !book.learns)
         visible(R.id.switch_off, book.learns)

@@ -14,8 +14,13 @@ import kotlinx.coroutines.withContext
 import kotlinx.serialization.Serializable
 import kotlinx.serialization.json.Json
 
+/** @property corrects the answer that [text] is better than; null: an ordinary note */
 @Serializable
-data class Note(val text: String, val id: String = UUID.randomUUID().toString())
+data class Note(val text: String, val id: String = UUID.randomUUID().toString(), val corrects: Corrected? = null)
+
+/** An answer of the assistant that its user has corrected. */
+@Serializable
+data class Corrected(val question: String, val answer: String)
 
 /**
  * What the user wrote and decided.

@@ -20,8 +20,9 @@ class NotesAdapter(private val delete: (Note) -> Unit) : ListAdapter<Note, Notes
 
     override fun onBindViewHolder(holder: Row, position: Int) {
         val note = getItem(position)
-        holder.text.text = note.text
-        holder.delete.contentDescription = holder.itemView.context.getString(R.string.notes_delete, note.text.take(SPOKEN))
+        val context = holder.itemView.context
+        holder.text.text = note.corrects?.let { context.getString(R.string.notes_correction, it.question, note.text) } ?: note.text
+        holder.delete.contentDescription = context.getString(R.string.notes_delete, note.text.take(SPOKEN))
         holder.delete.setOnClickListener { delete(note) }
     }
 

@@ -22,7 +22,7 @@ class Parts(context: Context, val learning: Learning, prompt: (String) -> Prompt
 
     val notebook = NotebookFile(File(context.noBackupFilesDir, "notebook.json"))
     private val models = Models(context, learning)
-    val learner = Learner(context, learning, notebook, models)
+    val learner = Learner(context, learning, notebook, models, prompt)
     val assistant = Assistant(notebook, models, prompt)
 
     /** For what must be done to its end, whatever happens to the screen that asked for it; who awaits it gets its error. */

@@ -5,10 +5,15 @@ import android.Manifest
 import android.view.View
 import android.widget.LinearLayout
 import android.widget.TextView
+import androidx.lifecycle.ViewModelProvider
 import androidx.recyclerview.widget.RecyclerView
+import dev.bespoke.PersonalModel
 import dev.bespoke.android.HotPowerManager
+import dev.bespoke.android.Personalization
 import dev.bespoke.android.SLOW
 import kotlinx.coroutines.flow.first
+import kotlinx.coroutines.runBlocking
+import kotlinx.serialization.json.jsonPrimitive
 import org.junit.After
 import org.junit.Assert.assertEquals
 import org.junit.Assert.assertFalse
@@ -74,7 +79,8 @@ class NotesActionsTest {
         val versions = driver.follow<VersionsActivity>()
         driver.await("the versions") { versions.findViewById<LinearLayout>(R.id.list).childCount == 1 }
 
-        val ask = driver.open<AskActivity>()
+        driver.touch(screen, R.id.compare)
+        val ask = driver.follow<AskActivity>()
         driver.type(ask, R.id.question, "Once upon")
         driver.touch(ask, R.id.go)
         driver.await("both answers") { ask.findViewById<View>(R.id.go).isEnabled && driver.text(ask, R.id.after).length > 10 }
@@ -171,6 +177,58 @@ class NotesActionsTest {
         assertNotSame(ask, turned)
         assertEquals(listOf("Once upon", answer), listOf(R.id.question, R.id.before).map { driver.text(turned, it) })
     }
+
+    @Test
+    fun `a corrected answer is a note and the pair of answers is learned`() {
+        app.withTurns()
+        driver.writeNotes()
+        driver.asked { it.learner.switchOn() }
+        val first = corrected("In the park.")
+        corrected("In the pond.")
+        assertEquals("the second one takes the place of the first", listOf("In the pond.") + NotesTestApp.NOTES.reversed(), list)
+        val pair = opened { model -> model.examples.list().single { "rejected" in it.json }.json }
+        assertEquals(listOf("In the pond.", first), listOf("chosen", "rejected").map { pair[it]!!.jsonPrimitive.content })
+
+        val notes = driver.open<NotesActivity>()
+        val rows = notes.findViewById<RecyclerView>(R.id.list)
+        driver.await("the correction") { rows.childCount > 0 && words(rows).startsWith("Asked “Where is the ball?”") }
+        driver.touch(rows.getChildAt(0).findViewById<View>(R.id.delete))
+        driver.yes()
+        driver.await("no correction") { list == NotesTestApp.NOTES.reversed() }
+        driver.await("nothing of it to learn from") { opened { it.examples.count() } == NotesTestApp.NOTES.size.toLong() }
+    }
+
+    @Test
+    fun `where learning is off a corrected answer waits as the notes do`() {
+        corrected("In the pond.", question = "Once upon")
+        assertEquals(listOf("In the pond."), list)
+        assertFalse("no model was made for it", driver.asked { it.notebook.read().hasTaught })
+        driver.asked { it.learner.switchOn() }
+        val pair = opened { it.examples.list() }.single().json
+        assertEquals(listOf("Once upon", " In the pond."), listOf("prompt", "chosen").map { pair[it]!!.jsonPrimitive.content })
+    }
+
+    /** Asks, writes a better answer over that of the model, and returns what the model had said. */
+    private fun corrected(better: String, question: String = "Where is the ball?"): String {
+        val ask = driver.open<AskActivity>()
+        driver.type(ask, R.id.question, question)
+        driver.touch(ask, R.id.go)
+        driver.await("an answer to correct") { driver.shows(ask, R.id.correction) }
+        assertEquals(driver.text(ask, R.id.after), driver.text(ask, R.id.better))
+        assertFalse("nothing was changed", ask.findViewById<View>(R.id.save).isEnabled)
+        val answer = checkNotNull(ViewModelProvider(ask)[AskViewModel::class.java].now.value.correctable).answer
+        driver.type(ask, R.id.better, better)
+        val turned = driver.turned<AskActivity>()
+        driver.await("what was typed") { driver.text(turned, R.id.better) == better && driver.shows(turned, R.id.save) }
+        driver.touch(turned, R.id.save)
+        driver.await("saved") { driver.text(turned, R.id.hint).startsWith("Saved with your notes") && !driver.shows(turned, R.id.correction) }
+        return answer
+    }
+
+    private fun words(rows: RecyclerView) = rows.getChildAt(0).findViewById<TextView>(R.id.text).text.toString()
+
+    private fun <T> opened(block: suspend (PersonalModel) -> T): T =
+        runBlocking { Personalization.open(app, app.parts.learning).use { block(it) } }
 
     private fun learned() {
         driver.writeNotes()
