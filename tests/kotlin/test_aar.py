@@ -108,3 +108,24 @@ def test_a_library_for_another_processor_is_refused(tmp_path: Path) -> None:
 def test_a_path_of_the_machine_that_built_it_is_refused(tmp_path: Path) -> None:
     folder = library(tmp_path, "x86_64", PAGED, "-nostdlib", "-Wl,-rpath,/home/someone/lib")
     assert "/home/someone/lib" in refused("core", tmp_path, "--lib", f"x86_64={folder}")
+
+
+def test_a_library_is_opened_again_only_if_it_has_changed(tmp_path: Path) -> None:
+    def write(text: bytes) -> None:
+        jar = io.BytesIO()
+        with zipfile.ZipFile(jar, "w") as classes:
+            classes.writestr("one/One.class", text)
+        with zipfile.ZipFile(tmp_path / "aar" / "one.aar", "w") as archive:
+            archive.writestr("classes.jar", jar.getvalue())
+
+    (tmp_path / "aar").mkdir()
+    opened = tmp_path / "classes" / "one" / "One.class"
+    write(b"first")
+    tool("explode.py", tmp_path)
+    assert opened.read_bytes() == b"first"
+    opened.write_bytes(b"of the first call")
+    tool("explode.py", tmp_path)
+    assert opened.read_bytes() == b"of the first call"
+    write(b"other")
+    tool("explode.py", tmp_path)
+    assert opened.read_bytes() == b"other"

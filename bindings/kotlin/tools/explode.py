@@ -10,12 +10,19 @@ import sys
 import zipfile
 from pathlib import Path
 
+from unchanged import digest, is_unchanged
+
 MACRO = re.compile(r'<macro name="(\w+)">([^<]*)</macro>')
 USE = re.compile(r"@macro/(\w+)")
 
 
 def main(target: Path) -> None:
-    for aar in sorted((target / "aar").glob("*.aar")):
+    stamp = target / "exploded" / "inputs.sha256"
+    aars, for_tests = (sorted((target / name).glob("*.aar")) for name in ("aar", "robolectric"))
+    inputs = digest([Path(__file__), *aars, *for_tests])
+    if is_unchanged(stamp, inputs):
+        return
+    for aar in aars:
         folder = target / "exploded" / aar.stem
         with zipfile.ZipFile(aar) as archive:
             archive.extractall(folder)
@@ -25,9 +32,10 @@ def main(target: Path) -> None:
                     target / "classes", [name for name in classes.namelist() if name != "META-INF/MANIFEST.MF"]
                 )
         write_macros_out(folder / "res")
-    for aar in (target / "robolectric").glob("*.aar"):
+    for aar in for_tests:
         with zipfile.ZipFile(aar) as archive:
             aar.with_suffix(".jar").write_bytes(archive.read("classes.jar"))
+    stamp.write_text(inputs, encoding="utf-8")
 
 
 def write_macros_out(resources: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from framework import main as write_framework
 from manifests import merged, package_of
+from unchanged import digest, is_unchanged
 
 BINDING = Path(__file__).resolve().parents[1]
 MIN_SDK, TARGET_SDK = "26", "36"
@@ -21,7 +22,17 @@ MIN_SDK, TARGET_SDK = "26", "36"
 def main(module: Path, manifest: Path, android: Path, libraries: list[Path]) -> None:
     out = module / "target" / "android"
     opened = [BINDING / "androidx" / "target" / "exploded", *filter(Path.is_dir, libraries)]
-    exploded = [library for folder in opened for library in sorted(folder.iterdir())]
+    exploded = [library for folder in opened for library in sorted(filter(Path.is_dir, folder.iterdir()))]
+    own = [
+        *sorted(Path(__file__).parent.glob("*.py")),
+        manifest,
+        *filter(Path.is_file, libraries),
+        module / "src" / "main" / "res",
+    ]
+    of_libraries = [folder / part for folder in exploded for part in ("AndroidManifest.xml", "R.txt", "res")]
+    inputs = f"{android} {digest([*filter(Path.exists, [*own, *of_libraries])])}"
+    if is_unchanged(out / "inputs.sha256", inputs):
+        return
     shutil.rmtree(out, ignore_errors=True)
     for name in ("compiled", "gen", "r-classes", "assets", "robolectric/com/android/tools"):
         (out / name).mkdir(parents=True)
@@ -74,6 +85,7 @@ def main(module: Path, manifest: Path, android: Path, libraries: list[Path]) -> 
         f"android_custom_package={package_of(manifest)}\n",
         encoding="utf-8",
     )
+    (out / "inputs.sha256").write_text(inputs, encoding="utf-8")
 
 
 def _run(*command: object) -> None:
