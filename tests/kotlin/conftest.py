@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.kotlin.maven import mvn
+from tests.kotlin.maven import BINDING, mvn
 from tests.kotlin.prepare import (
     build_bundle,
     build_native,
     pack_archives,
     what_python_does,
     what_python_makes_of_corrections,
+    write_pages,
 )
 
 
@@ -36,6 +37,11 @@ def prepared(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def compiled() -> None:
-    """All modules, the sample and their tests; beside them, in target/, classpath (what ships) and test-classpath."""
+def compiled() -> int:
+    """All modules, the sample, their tests and the docs' Kotlin; in target/, classpath (what ships) and test-classpath.
+
+    Returns how many blocks of Kotlin the docs have.
+    """
+    blocks = write_pages(BINDING)
     mvn("test-compile", "dependency:build-classpath@ships", "dependency:build-classpath@tests")
+    return blocks

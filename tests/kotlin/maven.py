@@ -10,6 +10,8 @@ from tests.conftest import REPOSITORY
 
 BINDING = REPOSITORY / "bindings" / "kotlin"
 SAMPLE = REPOSITORY / "sample_apps" / "android"
+# Of a call that takes what the fixture `compiled` has compiled: the compiler would compile all of it again.
+COMPILED = ("-Dphase.of.compile=none", "-Dphase.of.test.compile=none")
 
 
 def mvn(*arguments: str, quiet: bool = True) -> str:
@@ -21,7 +23,10 @@ def mvn(*arguments: str, quiet: bool = True) -> str:
 
 
 def dependency(artifact: str, folder: Path) -> Path:
-    """group:artifact:version as a jar in this folder."""
-    mvn("dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder}", "-N")
-    _, name, version = artifact.split(":")
-    return folder / f"{name}-{version}.jar"
+    """group:artifact:version as a jar: that of Maven's repository on this machine, else a copy in this folder."""
+    group, name, version = artifact.split(":")
+    jar = f"{name}-{version}.jar"
+    here = Path.home().joinpath(".m2", "repository", *group.split("."), name, version, jar)
+    if not here.exists():
+        mvn("dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder}", "-N")
+    return here if here.exists() else folder / jar

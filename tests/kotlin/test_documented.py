@@ -9,15 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.kotlin.maven import BINDING, mvn
+from tests.kotlin.maven import BINDING, COMPILED, mvn
 
-pytestmark = pytest.mark.kotlin
+pytestmark = [pytest.mark.kotlin, pytest.mark.usefixtures("compiled")]
 WRITTEN = ("Records.kt", "Example.kt")
 
 
 def test_what_is_public_is_documented() -> None:
     said = mvn(
-        "test-compile", "org.jetbrains.dokka:dokka-maven-plugin:dokka", "-pl", "core,androidx,android", quiet=False
+        "test-compile",
+        *COMPILED,
+        "org.jetbrains.dokka:dokka-maven-plugin:dokka",
+        "-pl",
+        "core,androidx,android",
+        quiet=False,
     )
     undocumented = re.findall(r"Undocumented: dev\.bespoke(?:\.android)?/(\S+)", said)
     generated = {name for file in WRITTEN for name in classes_of(BINDING / "core/src/main/kotlin/dev/bespoke" / file)}
