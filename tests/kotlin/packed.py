@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -51,6 +50,7 @@ class Workshop:
 
     def __init__(self, work: Path) -> None:
         self.work = work
+        self._linked: dict[str, list[Path]] = {}
         self.android, self.r8 = dependency(ANDROID, work), dependency(R8, work)
 
     def module(self, name: str) -> Path:
@@ -59,7 +59,7 @@ class Workshop:
 
     def app(self, name: str, libraries: Mapping[str, Path], assets: Path, rules: Iterable[Path] | None = None) -> Path:
         """An APK of the app; `rules` in the place of those that its libraries bring along."""
-        path = classpath(SAMPLE) if name == "notes" else self._smallest(name)
+        path = self.linked(name)
         apk = self.work / f"{name}.apk"
         rules = rules_of(name) if rules is None else rules
         tool(
@@ -80,10 +80,19 @@ class Workshop:
         )
         return apk
 
+    def manifest(self, name: str) -> Path:
+        """The app's manifest, merged with those of its libraries."""
+        self.linked(name)
+        return self.module(name) / "target" / "android" / "AndroidManifest.xml"
+
+    def linked(self, name: str) -> list[Path]:
+        """The class path of the app, once it is compiled and its resources are linked. Maven has done it for the sample."""
+        if name not in self._linked:
+            self._linked[name] = classpath(SAMPLE) if name == "notes" else self._smallest(name)
+        return self._linked[name]
+
     def _smallest(self, name: str) -> list[Path]:
-        """Compiles it and links its resources, as Maven does it for the sample."""
         module, used = self.module(name), MODULES[name]
-        shutil.rmtree(module, ignore_errors=True)
         classes = module / "classes"
         classes.mkdir(parents=True)
         path = classpath(BINDING / used[-1])

@@ -73,7 +73,7 @@ APPS = {
 
 
 @pytest.fixture(scope="module")
-def workshop(compiled: None, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+def workshop(compiled: int, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     return Workshop(tmp_path_factory.mktemp("apk"))
 
 
@@ -113,7 +113,6 @@ def assets(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Packed(NamedTuple):
     app: App
     apk: Path
-    manifest: Path  # merged
     libraries: dict[str, Path]
 
 
@@ -122,14 +121,14 @@ def sample(workshop: Workshop, of_this_machine: dict[str, Path], assets: Path) -
     return workshop.app("notes", of_this_machine, assets)
 
 
-# R8 takes half a minute for an app. What "learning" holds, the sample holds too.
-@pytest.fixture(scope="module", params=few_of(sorted(APPS), ("downloading", "notes")))
+# R8 takes a minute or two for an app. What "learning" holds, the sample holds too; rules of "downloading": test_shrunk.py.
+@pytest.fixture(scope="module", params=few_of(sorted(APPS), ("notes",)))
 def packed(request: pytest.FixtureRequest, workshop: Workshop, stubs: dict[str, Path], assets: Path) -> Packed:
     name: str = request.param
     is_sample = name == "notes"
     apk = request.getfixturevalue("sample") if is_sample else workshop.app(name, stubs, assets)
     libraries = request.getfixturevalue("of_this_machine") if is_sample else stubs
-    return Packed(APPS[name], apk, workshop.module(name) / "target" / "android" / "AndroidManifest.xml", libraries)
+    return Packed(APPS[name], apk, libraries)
 
 
 def test_its_signatures_verify(packed: Packed) -> None:
@@ -158,9 +157,13 @@ def test_the_system_reads_what_it_is(packed: Packed) -> None:
 def test_it_asks_for_these_permissions_and_no_others(packed: Packed) -> None:
     said = run("aapt", "dump", "permissions", packed.apk)
     assert set(re.findall(r"uses-permission(?:-sdk-\d+)?: name='([^']+)'", said)) == packed.app.asks_for
-    merged = ElementTree.parse(packed.manifest).getroot()
+
+
+@pytest.mark.parametrize("name", sorted(APPS))
+def test_its_merged_manifest_asks_for_them_too(workshop: Workshop, name: str) -> None:
+    merged = ElementTree.parse(workshop.manifest(name)).getroot()
     asked = {one.get(NAME) for tag in ("uses-permission", "uses-permission-sdk-23") for one in merged.iter(tag)}
-    assert asked == packed.app.asks_for
+    assert asked == APPS[name].asks_for
 
 
 def test_libraries_and_bundles_lie_on_pages_after_signing(packed: Packed, assets: Path) -> None:

@@ -60,31 +60,11 @@ class Shrinker:
         beside = [part for part in classpath(module, "test-classpath") if part not in ships and part.suffix == ".jar"]
         self.libraries = [self.console, *(part for part in beside if not part.name.startswith(IN_THE_CONSOLE))]
 
-    def shrunk(self, rules: Iterable[str]) -> Path:
-        """The program after R8 in full mode with these rules."""
-        out, given = self.work / "shrunk.jar", self.work / "rules.pro"
-        given.write_text("\n".join([*rules, TESTS]), encoding="utf-8")
-        libraries = [word for jar in self.libraries for word in ("--lib", jar)]
-        home = Path(shutil.which("javac") or "javac").resolve().parents[1]
-        run(
-            "java",
-            "-Xmx2g",
-            *RESIDENT[1:],
-            "-cp",
-            self.r8,
-            "com.android.tools.r8.R8",
-            "--classfile",
-            "--release",
-            "--lib",
-            home,
-            *libraries,
-            "--pg-conf",
-            given,
-            "--output",
-            out,
-            *self.program,
-        )
-        return out
+    def shrunk(self, rules: Iterable[str], program: Sequence[Path] | None = None) -> Path:
+        """The program after R8 with these rules; `program`: a part of it, and the rest stays as it is."""
+        program = self.program if program is None else program
+        rest = [part for part in self.program if part not in program]
+        return shrink(program, [*self.libraries, *rest], [*rules, TESTS], self.work, self.r8)
 
     def tested(
         self, jar: Path, prepared: Path, *more: object, flags: Sequence[str] = (), beside: Sequence[Path] = ()
@@ -112,6 +92,32 @@ class Shrinker:
         return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600, cwd=SAMPLE, env=few)
 
 
+def shrink(program: Sequence[Path], libraries: Iterable[Path], rules: Iterable[str], work: Path, r8: Path) -> Path:
+    """What R8 in full mode leaves of jars, with the JDK and other jars as libraries."""
+    out, given = work / "shrunk.jar", work / "rules.pro"
+    given.write_text("\n".join(rules), encoding="utf-8")
+    home = Path(shutil.which("javac") or "javac").resolve().parents[1]
+    run(
+        "java",
+        "-Xmx2g",
+        *RESIDENT[1:],
+        "-cp",
+        r8,
+        "com.android.tools.r8.R8",
+        "--classfile",
+        "--release",
+        "--lib",
+        home,
+        *(word for jar in libraries for word in ("--lib", jar)),
+        "--pg-conf",
+        given,
+        "--output",
+        out,
+        *program,
+    )
+    return out
+
+
 def jar_of(classes: Path, jar: Path, only: Sequence[str] = ()) -> Path:
     """A jar of a folder of classes; `only`: of these and what is within them."""
     with zipfile.ZipFile(jar, "w") as archive:
@@ -127,7 +133,7 @@ def passed(done: Tested) -> int:
 
 
 @pytest.fixture(scope="module")
-def core(compiled: None, tmp_path_factory: pytest.TempPathFactory) -> Shrinker:
+def core(compiled: int, tmp_path_factory: pytest.TempPathFactory) -> Shrinker:
     work = tmp_path_factory.mktemp("core")
     return Shrinker(
         work, BINDING / "core", [jar_of(BINDING / "core" / "target" / "test-classes", work / "tests.jar", OF_THE_CORE)]
@@ -149,14 +155,41 @@ def rules() -> list[str]:
     return [line for line in RULES.read_text(encoding="utf-8").splitlines() if line.startswith("-keep")]
 
 
-@pytest.mark.parametrize("left_out", rules())
-def test_without_one_of_the_rules_they_do_not(core: Shrinker, prepared: Path, left_out: str) -> None:
-    jar = core.shrunk(rule for rule in rules() if rule != left_out)
-    assert core.tested(jar, prepared, *CORE[1], flags=CORE[0]).returncode != 0
+@pytest.mark.parametrize("left_out", [None, *rules()])
+def test_each_of_the_rules_is_needed(core: Shrinker, prepared: Path, left_out: str | None) -> None:
+    """R8 takes the module and its tests alone: which rules they need does not depend on the libraries they use."""
+    ours, tests = core.program[0], core.program[-1]
+    jar = core.shrunk([rule for rule in rules() if rule != left_out], [ours, tests])
+    rest = core.program[1:-1]
+    one = "dev.bespoke.PersonalModelTest#an error has its four parts and its class"
+    done = core.tested(jar, prepared, "--select-method", one, flags=CORE[0], beside=rest)
+    assert (done.returncode == 0) == (left_out is None), done.stdout[-6000:]
+
+
+FOUND_BY_NAME = {
+    "android": {"PersonalizationWorker", "TrainingService"},
+    "delivery": {"DownloadWorker"},
+}
+
+
+@pytest.mark.parametrize("module", FOUND_BY_NAME)
+def test_what_the_system_finds_by_name_keeps_it_by_the_rules_of_its_module(
+    compiled: int, tmp_path: Path, module: str
+) -> None:
+    ours, *others = classpath(BINDING / module)
+    jar, r8 = jar_of(ours, tmp_path / "ours.jar"), dependency(R8, tmp_path)
+    libraries = [jar_of(part, tmp_path / f"{i}.jar") if part.is_dir() else part for i, part in enumerate(others)]
+
+    def names(rules: str) -> set[str]:
+        with zipfile.ZipFile(shrink([jar], libraries, [rules, "-dontwarn **"], tmp_path, r8)) as left:
+            return {Path(name).stem for name in left.namelist()}
+
+    assert names((BINDING / module / "consumer-rules.pro").read_text(encoding="utf-8")) >= FOUND_BY_NAME[module]
+    assert not names("") & FOUND_BY_NAME[module]
 
 
 @pytest.fixture(scope="module")
-def sample(compiled: None, tmp_path_factory: pytest.TempPathFactory) -> Shrinker:
+def sample(compiled: int, tmp_path_factory: pytest.TempPathFactory) -> Shrinker:
     work = tmp_path_factory.mktemp("sample")
     its, library = (module / "target" / "test-classes" for module in (SAMPLE, BINDING / "android"))
     tests = [jar_of(its, work / "tests.jar", OF_THE_SAMPLE), jar_of(library, work / "library.jar", OF_THE_LIBRARY)]

@@ -12,7 +12,7 @@ public class App extends Application {
     @Override
     public void onCreate() {
         super.onCreate();
-        AppBundle bundle = new AppBundle("bundle.zip", null, null, null);
+        AppBundle bundle = new AppBundle("bundle.zip", null, null, null, false);
         Personalization.INSTANCE.schedule(this, new Learning(bundle, "user", null, true, 540, 20, new NotificationTexts("a", "b", "c")));
     }
 }
