@@ -16,9 +16,12 @@ from bespoke.compiler.request import AUTO, BuildListener, BuildRequest
 from bespoke.compiler.text import TextRules
 from bespoke.data.prepare import DataReport, prepare
 from bespoke.data.rows import TokenRows
+from bespoke.errors import BuildWarning
 from bespoke.model.spec import ModelSpec
 
 __all__ = ["BundleData", "base_model_data", "read_data", "write_data"]
+
+LONG_ENOUGH = 128  # tokens of a row in which most prompts leave an answer its room
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +83,7 @@ def base_model_data(
     if request.rehearsal:
         rehearsed = rehearse(folder, text, model, weights, length, context, tell, hollow=hollow)
         if rehearsed is not None:
+            warn_of_short_rows(rehearsed.report, length)
             return replace(
                 data,
                 train=rehearsed.train if data.train is None else joined(data.train, rehearsed.train),
@@ -93,6 +97,16 @@ def base_model_data(
         samples = base_samples(folder, model, weights, length, lambda done, total: progress("data", done, total))
         return replace(data, valid=samples)
     return data
+
+
+def warn_of_short_rows(report: RehearsalReport, length: int) -> None:
+    """Issues a BuildWarning where most of the answers that a model rehearses are cut by the length of a row."""
+    answers = report.answers + report.held_out
+    if 2 * report.no_room > answers:
+        BuildWarning.warn(
+            f"{report.no_room} of the {answers} answers that runs rehearse are cut: the longest sequence has {length} tokens. The "
+            f"model may forget how to go on and where to end. Add {LONG_ENOUGH} to the sequence lengths"
+        )
 
 
 def joined(first: TokenRows, second: TokenRows) -> TokenRows:

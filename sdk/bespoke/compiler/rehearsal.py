@@ -49,6 +49,7 @@ class RehearsalReport:
     held_out:  those by which the gate judges
     tokens:    of all these answers
     ended:     how many of them end by themselves; the others were cut at the end of a sentence
+    no_room:   how many were cut because the longest sequence has no room for MOST_TOKENS of them
     left_out:  prompts without an answer that can be used
     seconds:   the time that the answers took
     """
@@ -57,6 +58,7 @@ class RehearsalReport:
     held_out: int
     tokens: int
     ended: int
+    no_room: int
     left_out: int
     seconds: float
 
@@ -121,17 +123,18 @@ def rehearse(
         size = [len(question.tokens) + question.most for _, question in asked]
         rows = [TokenRow(np.zeros(n, np.int32), np.zeros(n, np.uint8)) for n in size]
         pairs = [(prompt, row) for (prompt, _), row in zip(asked, rows, strict=True)]
-        ended = 0
+        ended = no_room = 0
     else:
         stops = frozenset(text.record.stop_ids)
         answers = greedy_answers(model, weights, [question for _, question in asked], stops, progress)
-        pairs, ended = [], 0
-        for (prompt, _), tokens in zip(asked, answers, strict=True):
+        pairs, ended, no_room = [], 0, 0
+        for (prompt, question), tokens in zip(asked, answers, strict=True):
             has_ended = bool(tokens) and tokens[-1] in stops
             row = _row(asking, text.tokenizer, prompt.text, tokens, has_ended)
             if row is not None and len(row.tokens) <= length + 1:
                 pairs.append((prompt, row))
                 ended += has_ended
+                no_room += not has_ended and question.most < MOST_TOKENS
     train, behaviour = ([row for prompt, row in pairs if prompt.held_out is held_out] for held_out in (False, True))
     if not train or not behaviour:
         return None
@@ -140,6 +143,7 @@ def rehearse(
         held_out=len(behaviour),
         tokens=sum(int(row.mask.sum()) for row in (*train, *behaviour)),
         ended=ended,
+        no_room=no_room,
         left_out=len(prompts) - len(pairs),
         seconds=time.monotonic() - began,
     )
