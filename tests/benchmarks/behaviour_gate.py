@@ -7,7 +7,7 @@ import hashlib
 import json
 import random
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from tests.support.bundles import drop_fields_of_1_7, write_jsonl
 from tests.support.nonsense import CHARACTERS, MESSAGES, NONSENSE, garbled
 from tests.support.personas import PERSONAS, messages, read_jsonl
 
-LENGTH, BATCH, STEPS, RATE = 128, 4, 60, 1e-3
+LENGTH, BATCH, STEPS, RATE, RANK = 128, 4, 60, 1e-3, 8
+SHARE = 0.3  # of a run's rows, where it rehearses
 LONG = 4  # times the steps and the rate of a run that forgets the model
 SENSE = "sense"
 """A person's words with the settings of the bundle: a good run."""
@@ -25,7 +26,12 @@ FORGETS = "forgets"
 
 @dataclass(frozen=True)
 class Case:
-    """A kind of bundle. `turns`: whether the model has them. `role`: whose messages are the person's words."""
+    """A kind of bundle.
+
+    turns:     whether the model has them
+    role:      whose messages are the person's words
+    rehearses: whether runs have rows besides the person's
+    """
 
     name: str
     build: dict[str, Any] = field(default_factory=dict)
@@ -33,16 +39,17 @@ class Case:
     role: str = "assistant"
     file: bool = False
     before_1_7: bool = False
+    rehearses: bool = True
 
 
 CASES = (
     Case("rehearsed"),
-    Case("rehearsal=False", {"rehearsal": False}),
+    Case("rehearsal=False", {"rehearsal": False}, rehearses=False),
     Case("data=FILE", file=True),
-    Case("data=None", {"data": None}),
+    Case("data=None", {"data": None}, rehearses=False),
     Case("no turns", turns=False),
     Case('train_on="user"', {"train_on": "user"}, role="user"),
-    Case("built before 1.7", {"rehearsal": False}, before_1_7=True),
+    Case("built before 1.7", {"rehearsal": False}, before_1_7=True, rehearses=False),
 )
 
 
@@ -58,6 +65,20 @@ class Verdict:
     general: tuple[float | None, float | None]
 
 
+def settings_digest(case: Case) -> str:
+    """A digest of what decides a verdict here and in the defaults of a run. It does not change with the code of the gate."""
+    from bespoke import Training
+
+    defaults = Training()
+    decides = {
+        "case": asdict(case),
+        "run": [LENGTH, BATCH, STEPS, RATE, RANK, SHARE, LONG],
+        "messages": [MESSAGES, CHARACTERS],
+        "gate": [defaults.general_tolerance, defaults.useful_gain],
+    }
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:12]
+
+
 def build(case: Case, chat: Path, stories: Path, data_folder: Path, out: Path) -> Path:
     from bespoke import Lora, Personalizer, Training
 
@@ -68,9 +89,11 @@ def build(case: Case, chat: Path, stories: Path, data_folder: Path, out: Path) -
     if case.file:
         rows = [turns("How was it?", text, case.role) for text in messages(data_folder, PERSONAS[0])]
         more["data"] = write_jsonl(out.with_suffix(".jsonl"), rows)
-    training = Training(learning_rate=RATE, steps=STEPS, sequence_lengths=(LENGTH,), batch_size=BATCH)
+    training = Training(
+        learning_rate=RATE, steps=STEPS, sequence_lengths=(LENGTH,), batch_size=BATCH, general_share=SHARE
+    )
     model = chat if case.turns else stories
-    Personalizer(model, "mesp", "executorch", lora=Lora(rank=8), training=training, **more).build(out)
+    Personalizer(model, "mesp", "executorch", lora=Lora(rank=RANK), training=training, **more).build(out)
     if case.before_1_7:
         _age(out)
     return out

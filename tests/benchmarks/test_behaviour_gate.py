@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How often the gate refuses a run that it should accept, and accepts one that it should refuse, by what a bundle gives it.
 
-Verdicts are kept in .cache/behaviour_gate as they come, so a run that was stopped goes on there; delete the folder to judge again.
-BESPOKE_FIGURES=print tries it with two seeds and writes nothing.
+Verdicts are kept in .cache/behaviour_gate as they come, so a run that was stopped goes on there. Their names have a digest of the
+settings that decide them. Delete the folder after a change of the gate, the core or the SDK's prompts. BESPOKE_FIGURES=print tries
+it with two seeds and writes nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.benchmarks.behaviour_gate import BATCH, CASES, FORGETS, LENGTH, LONG, RATE, SENSE, STEPS, build, verdict
+from tests.benchmarks.behaviour_gate import (
+    BATCH,
+    CASES,
+    FORGETS,
+    LENGTH,
+    LONG,
+    RANK,
+    RATE,
+    SENSE,
+    SHARE,
+    STEPS,
+    build,
+    settings_digest,
+    verdict,
+)
 from tests.benchmarks.figures import Cell, write_table
 from tests.benchmarks.trained import trained_chat_model
 from tests.conftest import REPOSITORY
@@ -48,7 +63,8 @@ def test_each_kind_of_bundle_has_a_gate_that_errs_this_often(stories: Path, data
     rows: list[list[Cell]] = []
     rates: dict[str, tuple[float, float]] = {}
     for number, case in enumerate(CASES):
-        bundle = build(case, chat, stories, data_folder, KEPT / f"{number}.bundle")
+        named = f"{number}-{settings_digest(case)}"
+        bundle = build(case, chat, stories, data_folder, KEPT / f"{named}.bundle")
         good: list[dict[str, Any]] = []
         harmful: list[dict[str, Any]] = []
         nonsense: list[dict[str, Any]] = []
@@ -59,7 +75,9 @@ def test_each_kind_of_bundle_has_a_gate_that_errs_this_often(stories: Path, data
                 (harmful, (FORGETS, kind)[seed % 2], False),
                 (nonsense, kind, True),
             ):
-                kept = KEPT / f"{number}-{words}-{'rehearses' if rehearses else 'alone'}-{seed}.json"
+                if runs is nonsense and not case.rehearses:
+                    continue
+                kept = KEPT / f"{named}-{words}-{'rehearses' if rehearses else 'alone'}-{seed}.json"
                 if not kept.exists():
                     one = verdict(case, bundle, words, seed, data_folder, tmp_path / "state", rehearses=rehearses)
                     kept.write_text(json.dumps(asdict(one)), encoding="ascii")
@@ -71,7 +89,7 @@ def test_each_kind_of_bundle_has_a_gate_that_errs_this_often(stories: Path, data
                 case.name,
                 f"{sum(not one['accepted'] for one in good)} of {len(good)}",
                 f"{sum(one['accepted'] for one in harmful)} of {len(harmful)}",
-                f"{sum(one['accepted'] for one in nonsense)} of {len(nonsense)}",
+                f"{sum(one['accepted'] for one in nonsense)} of {len(nonsense)}" if nonsense else None,
                 rise(good, max),
                 rise(harmful, min),
                 rise(nonsense, max),
@@ -83,10 +101,11 @@ def test_each_kind_of_bundle_has_a_gate_that_errs_this_often(stories: Path, data
         "behaviour_gate",
         HEADER,
         rows,
-        f"A chat model of `tests/benchmarks/trained.py` (no turns: stories260K), `mesp`, AdamW, rank 8, {BATCH} rows of {LENGTH} "
-        f"tokens a step, on {MESSAGES} messages of a persona; {SEEDS} seeds. Good: {STEPS} steps at {RATE:g}. Harmful runs have "
-        f"`general_share` 0. In turn they take {LONG} times the steps at {LONG} times the rate on people's words, or the steps of "
-        "a good run on the same messages with their letters shuffled, reversed, or drawn at random.",
+        f"A chat model of `tests/benchmarks/trained.py` (no turns: stories260K), `mesp`, AdamW, rank {RANK}, {BATCH} rows of "
+        f"{LENGTH} tokens a step, on {MESSAGES} messages of a persona; {SEEDS} seeds. Good: {STEPS} steps at {RATE:g}, "
+        f"`general_share` {SHARE:g}. Harmful runs have `general_share` 0. In turn they take {LONG} times the steps at {LONG} times "
+        "the rate on people's words, or the steps of a good run on the same messages with their letters shuffled, reversed, or "
+        "drawn at random. Nonsense among rehearsed answers: the same nonsense in a good run, where runs rehearse.",
         machine="",
     )
     for name in JUDGED:
