@@ -27,12 +27,15 @@ class Method:
     falls_by: float = 0.5
 
     def __str__(self) -> str:
-        return f"{self.name}, trailing" if self.options.get("dual_forwarding") else self.name
+        kind = "trailing" if self.options.get("dual_forwarding") else self.options.get("preferences")
+        return f"{self.name}, {kind}" if kind else self.name
 
 
 METHODS = [
     Method("mebp", exact=True, options={"update": "sgd"}, learning_rate=0.3),
     Method("mesp", exact=True, options={"update": "adamw", "weight_decay": 0.01}),
+    Method("mebp", exact=True, options={"update": "sgd", "preferences": "simpo"}, learning_rate=0.3),
+    Method("mesp", exact=True, options={"preferences": "simpo"}),
     Method("mezo", exact=False, options={"distribution": "rademacher"}, steps=40, learning_rate=3e-4, falls_by=0.1),
     Method("momentum_fa", exact=True, options={"momentum": 0.5}, learning_rate=0.1),
     Method("windowed", exact=True, learning_rate=1e-2),

@@ -9,9 +9,18 @@ from typing import Literal
 from bespoke.config import Settings
 from bespoke.contracts import Optimizer, Target
 from bespoke.errors import PluginError
+from bespoke.methods.preferences import PreferenceOptions
 from bespoke.plugin_check import problem_of
 
 Fail = Callable[[str, str, str], PluginError]
+
+
+def option_sets(optimizer: Optimizer) -> list[Settings]:
+    """The default options, and those that make a method learn from pairs of answers, if it can: its steps call other graphs."""
+    options = optimizer.Options()
+    if not isinstance(options, PreferenceOptions):
+        return [options]
+    return [options, options.model_copy(update={"preferences": "simpo"})]
 
 
 def checked_options(

@@ -23,10 +23,10 @@ from bespoke.graph.tree import flatten
 from bespoke.plan.instructions import Plan
 from bespoke.testing.artifact_files import Lowering
 from bespoke.testing.artifact_results import Comparison
-from bespoke.testing.options import Fail, checked_options
+from bespoke.testing.options import Fail, checked_options, option_sets
 from bespoke.testing.rig import AnswerRig, Case, Function, Rig, planned, planned_answers
 from bespoke.testing.run import check_run
-from bespoke.testing.tiny import shared_tracer, tiny_adapter, tiny_batch, tiny_models
+from bespoke.testing.tiny import as_pairs, shared_tracer, tiny_adapter, tiny_batch, tiny_models
 
 CASES = (Case.of("plain", 7, 2), Case.of("normed", 9, 2, accumulation=2, clip_norm=0.5))
 CHUNK = 7  # tokens of a prompt
@@ -94,8 +94,9 @@ def check_target(
         graphs.check_rare()
         for name in _installed_optimizers() if optimizers is None else optimizers:
             optimizer = plugins.get("optimizer", name)
-            for case in CASES:
-                graphs.check_method(optimizer, case)
+            for method_options in option_sets(optimizer):
+                for case in CASES:
+                    graphs.check_method(optimizer, method_options, case)
         for model_name in dict.fromkeys(case.model_name for case in CASES):
             graphs.check_answers(model_name)
     refused = tuple(graphs.refused.values())
@@ -150,9 +151,8 @@ class _Graphs:
         if isinstance(artifact, Artifact) and (program := self._open(artifact)) is not None:
             self.comparison.compare(graph, program, (torch.tensor([0.0, 0.5, 2.0]),))
 
-    def check_method(self, optimizer: Optimizer, case: Case) -> None:
+    def check_method(self, optimizer: Optimizer, options: Settings, case: Case) -> None:
         """Runs a step and an evaluation of the method's plan."""
-        options = optimizer.Options()
         try:
             plan = planned(optimizer, options, case)
         except ConfigError:  # a method that does not accumulate
@@ -160,7 +160,7 @@ class _Graphs:
             plan = planned(optimizer, options, case)
         rig = Rig(case, plan, optimizer, options, self._functions_of(plan))
         rig.buffers.fill(tiny_adapter(case.model_name))
-        batches = [rig.batch(seed) for seed in (0, 1)]
+        batches = [as_pairs(rig.batch(seed)) for seed in (0, 1)]
         rig.step(batches if case.training.accumulates else batches[:1], step=1, learning_rate=1e-3)
         rig.evaluate(batches[0])
 

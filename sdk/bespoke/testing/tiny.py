@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
@@ -25,6 +25,7 @@ from bespoke.model.rope import rope_tables
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.instructions import DType
 from bespoke.plan.kinds import ADAPTER_GROUP, ARRAY_PREFIX
+from bespoke.rules.batches import PAIRS
 
 CONTEXT = 64  # positions that the RoPE tables cover
 Arrays = Mapping[str, np.ndarray]
@@ -180,6 +181,14 @@ def tiny_batch(
         name: torch.from_numpy(array * mask.any(1, keepdims=True).astype(array.dtype)) for name, array in extra.items()
     }
     return TokenBatch(tokens, targets, torch.from_numpy(mask), held)
+
+
+def as_pairs(batch: TokenBatch) -> TokenBatch:
+    """The batch as a plan reads pairs of answers, if it reads them: all rows are in pairs, with the mask of the first row."""
+    if PAIRS not in batch.arrays:
+        return batch
+    mask = batch.mask[:1].repeat(len(batch.mask), 1)
+    return replace(batch, mask=mask, arrays={**batch.arrays, PAIRS: torch.ones_like(mask)})
 
 
 class TinyWeights:

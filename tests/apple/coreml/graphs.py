@@ -9,13 +9,15 @@ import numpy as np
 import torch
 
 from bespoke import plugins
+from bespoke.config import Settings
 from bespoke.contracts import Optimizer
 from bespoke.errors import ConfigError
 from bespoke.graph.trace import Graph
 from bespoke.plan.instructions import Plan
+from bespoke.testing.options import option_sets
 from bespoke.testing.rig import AnswerRig, Case, Function, Rig, planned, planned_answers
 from bespoke.testing.target import CASES, CHUNK
-from bespoke.testing.tiny import shared_tracer, tiny_adapter, tiny_batch, tiny_models
+from bespoke.testing.tiny import as_pairs, shared_tracer, tiny_adapter, tiny_batch, tiny_models
 
 Recorded = dict[str, tuple[Graph, tuple[torch.Tensor, ...]]]
 """By key: the graph, and the operands of its first call."""
@@ -26,8 +28,9 @@ def recorded(methods: Iterable[str], cases: Sequence[Case] = CASES, answers: boo
     found: Recorded = {}
     for method in methods:
         optimizer = plugins.get("optimizer", method)
-        for case in cases:
-            _train(optimizer, case, found)
+        for options in option_sets(optimizer):
+            for case in cases:
+                _train(optimizer, options, case, found)
     for name in dict.fromkeys(case.model_name for case in cases) if answers else ():
         plan = planned_answers(name, CHUNK)
         rig = AnswerRig(name, plan, functions(plan, found))
@@ -36,8 +39,7 @@ def recorded(methods: Iterable[str], cases: Sequence[Case] = CASES, answers: boo
     return found
 
 
-def _train(optimizer: Optimizer, case: Case, found: Recorded) -> None:
-    options = optimizer.Options()
+def _train(optimizer: Optimizer, options: Settings, case: Case, found: Recorded) -> None:
     try:
         plan = planned(optimizer, options, case)
     except ConfigError:  # a method that does not accumulate
@@ -45,7 +47,7 @@ def _train(optimizer: Optimizer, case: Case, found: Recorded) -> None:
         plan = planned(optimizer, options, case)
     rig = Rig(case, plan, optimizer, options, functions(plan, found))
     rig.buffers.fill(tiny_adapter(case.model_name))
-    batches = [rig.batch(seed) for seed in (0, 1)]
+    batches = [as_pairs(rig.batch(seed)) for seed in (0, 1)]
     rig.step(batches if case.training.accumulates else batches[:1], step=1, learning_rate=1e-3)
     rig.evaluate(batches[0])
 

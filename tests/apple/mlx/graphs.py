@@ -11,6 +11,7 @@ import torch
 
 from bespoke import plugins
 from bespoke.graph.trace import Graph
+from bespoke.testing.options import option_sets
 from bespoke.testing.rig import Case, planned, planned_answers
 from bespoke.testing.tiny import shared_tracer
 from bespoke_plugins.targets.mlx.vendor import load_mlx
@@ -21,9 +22,11 @@ METHODS = ("mesp", "mebp", "mezo")
 
 @cache
 def graphs_of(method: str, model: str) -> tuple[Graph, ...]:
+    """Those of its plans, with pairs of answers and without."""
     optimizer = plugins.get("optimizer", method)
-    plan = planned(optimizer, optimizer.Options(), Case.of(model, 7, 2))
-    return tuple(shared_tracer().graphs[reference.key] for reference in plan.graphs)
+    plans = [planned(optimizer, options, Case.of(model, 7, 2)) for options in option_sets(optimizer)]
+    keys = dict.fromkeys(reference.key for plan in plans for reference in plan.graphs)
+    return tuple(shared_tracer().graphs[key] for key in keys)
 
 
 @cache

@@ -11,15 +11,17 @@ import torch
 from bespoke import plugins
 from bespoke.graph.trace import DTYPE_NAMES, Graph, TensorSpec, Tracer
 from bespoke.graph.tree import flatten
+from bespoke.testing.options import option_sets
 from bespoke.testing.rig import Case, planned
 from bespoke.testing.tiny import shared_tracer
 
 
 def graphs_of(method: str, model: str) -> list[Graph]:
-    """Graphs of a method's plan for a tiny model."""
+    """Graphs of a method's plans for a tiny model, with pairs of answers and without."""
     optimizer = plugins.get("optimizer", method)
-    plan = planned(optimizer, optimizer.Options(), Case.of(model, 7, 2))
-    return [shared_tracer().graphs[reference.key] for reference in plan.graphs]
+    plans = [planned(optimizer, options, Case.of(model, 7, 2)) for options in option_sets(optimizer)]
+    keys = dict.fromkeys(reference.key for plan in plans for reference in plan.graphs)
+    return [shared_tracer().graphs[key] for key in keys]
 
 
 def traced(function: Callable[..., Any], operands: Sequence[torch.Tensor], name: str = "function") -> Graph:
