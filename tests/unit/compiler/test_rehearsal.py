@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.bundle.reader import read_bundle
+from bespoke.compiler import greedy
 from bespoke.compiler.rehearsal import ChatAsking, TextAsking, whole_sentences
 from bespoke.data.prompts import read_prompts
 from bespoke.data.rows import TokenRow, TokenRows
@@ -28,6 +30,7 @@ __all__ = ["qwen", "qwen_template", "qwen_turns", "story"]
 
 pytestmark = pytest.mark.xdist_group("rehearsal")  # one process builds the bundles
 LENGTH = 128
+CACHE_BYTES = 20_000_000  # so small that the answers are several batches, which threads share
 ANSWER = "A kettle boils.\n\nThen  it whistles, \N{HOT BEVERAGE} and you pour. "
 
 
@@ -109,12 +112,16 @@ def test_prompts_of_a_model_s_languages_come_behind_the_english_ones() -> None:
 # ---- builds ---------------------------------------------------------------------------------------------------------------
 
 
-def build(model: Path, out: Path, **more: Any) -> Any:
+def personalizer(model: Path, **more: Any) -> Personalizer:
     training = Training(sequence_lengths=(LENGTH,), batch_size=2, steps=4)
-    personalizer = Personalizer(
-        model, "mesp", "torch", context=2 * LENGTH, lora=Lora(rank=2), training=training, **more
-    )
-    return personalizer, personalizer.build_with_report(out)[1]
+    return Personalizer(model, "mesp", "torch", context=2 * LENGTH, lora=Lora(rank=2), training=training, **more)
+
+
+def build(model: Path, out: Path, **more: Any) -> tuple[Path, Any]:
+    """A bundle, and the report of its build."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(greedy, "CACHE_BYTES", CACHE_BYTES)
+        return personalizer(model, **more).build_with_report(out)
 
 
 def rows_of(bundle: Path) -> dict[str, TokenRows | None]:
@@ -137,6 +144,17 @@ def chat(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def rehearsed(chat: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """A bundle of that model, built with one thread, and the report of its build."""
+    assert torch.get_num_threads() == 1
+    return build(chat, tmp_path_factory.mktemp("rehearsed") / "bundle")
+
+
+def files_of(bundle: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(bundle)): file.read_bytes() for file in bundle.rglob("*") if file.is_file()}
+
+
 def prompts_of(rows: TokenRows, tokenizer: Tokenizer) -> list[str]:
     return [
         tokenizer.decode(row.tokens[: int(np.flatnonzero(row.mask)[0])])
@@ -145,9 +163,9 @@ def prompts_of(rows: TokenRows, tokenizer: Tokenizer) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_chat_model_rehearses_most_kinds_and_is_judged_by_the_others(chat: Path, tmp_path: Path) -> None:
-    personalizer, report = build(chat, tmp_path / "bundle")
-    rows = rows_of(tmp_path / "bundle")
+def test_a_chat_model_rehearses_most_kinds_and_is_judged_by_the_others(chat: Path, rehearsed: tuple[Path, Any]) -> None:
+    bundle, report = rehearsed
+    rows = rows_of(bundle)
     train, behaviour = rows["train"], rows["behaviour"]
     assert rows["valid"] is None
     assert train is not None
@@ -156,12 +174,26 @@ def test_a_chat_model_rehearses_most_kinds_and_is_judged_by_the_others(chat: Pat
     assert report.rehearsal.left_out == len(read_prompts("everyday", [])) - len(train) - len(behaviour)
     assert report.rehearsal.tokens == train.mask.sum() + behaviour.mask.sum()
     tokenizer = Tokenizer.open(chat)
-    for rehearsed, held_out in ((train, False), (behaviour, True)):
+    for part, held_out in ((train, False), (behaviour, True)):
         texts = [prompt.text for prompt in read_prompts("everyday", []) if prompt.held_out is held_out]
-        for shown in prompts_of(rehearsed, tokenizer):
+        for shown in prompts_of(part, tokenizer):
             assert any(text in shown for text in texts)
-    size = sum(file.stat().st_size for file in (tmp_path / "bundle").rglob("*") if file.is_file())
-    assert size <= personalizer.estimate().bundle_bytes <= 1.2 * size
+    size = sum(map(len, files_of(bundle).values()))
+    assert size <= personalizer(chat).estimate().bundle_bytes <= 1.2 * size
+
+
+@pytest.mark.slow
+def test_a_build_with_three_threads_gives_the_same_bytes(
+    chat: Path, rehearsed: tuple[Path, Any], tmp_path: Path
+) -> None:
+    torch.set_num_threads(3)
+    try:
+        build(chat, tmp_path / "bundle")
+    finally:
+        torch.set_num_threads(1)
+    one, three = files_of(rehearsed[0]), files_of(tmp_path / "bundle")
+    assert one.keys() == three.keys()
+    assert [name for name, content in one.items() if content != three[name]] == []
 
 
 @pytest.mark.slow
@@ -211,10 +243,9 @@ def test_no_data_asks_for_no_rehearsal(chat: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_its_own_answers_alone_are_nothing_to_learn(chat: Path, tmp_path: Path) -> None:
-    build(chat, tmp_path / "bundle")
+def test_its_own_answers_alone_are_nothing_to_learn(rehearsed: tuple[Path, Any], tmp_path: Path) -> None:
     with (
-        PersonalModel.open(tmp_path / "bundle", tmp_path / "state") as model,
+        PersonalModel.open(rehearsed[0], tmp_path / "state") as model,
         pytest.raises(DataError, match="no example of the user to train on"),
     ):
         model.train(1)
