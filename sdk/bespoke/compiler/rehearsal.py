@@ -172,9 +172,14 @@ def _knows(prompts: Sequence[Sequence[int]], text: TextRules) -> bool:
 
 def _row(asking: Asking, tokenizer: Tokenizer, prompt: str, tokens: Sequence[int], ended: bool) -> TokenRow | None:
     """The row of an answer. None if nothing of it can be used."""
-    answer = tokenizer.decode(tokens[:-1] if ended else tokens)
+    words = tokens[:-1] if ended else tokens
+    if tokenizer.control_ids.intersection(words):
+        return None  # a picture, a tool, another turn: in a row it would be a text that looks like one
+    answer = tokenizer.decode(words)
     if not ended:
         answer = whole_sentences(answer)
+        if isinstance(asking, TextAsking):  # a base model goes round in circles; a chat model ends most of its answers
+            answer = before_repetition(answer)
     if not answer.strip():
         return None
     try:
@@ -187,6 +192,21 @@ def whole_sentences(text: str) -> str:
     """The text up to the end of its last whole sentence or line, "" if none is whole."""
     ends = [match.end() for match in _SENTENCE_END.finditer(text) if match["end"] is not None]
     return text[: ends[-1]] if ends else ""
+
+
+def before_repetition(text: str) -> str:
+    """The text up to the first sentence or line that stands in it before."""
+    seen: set[str] = set()
+    begin = 0
+    for match in _SENTENCE_END.finditer(text):
+        if match["end"] is None:
+            continue
+        sentence = text[begin : match.end()].strip()
+        if sentence in seen:
+            return text[:begin]
+        seen.add(sentence)
+        begin = match.end()
+    return text
 
 
 class ChatAsking:

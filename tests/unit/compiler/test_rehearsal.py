@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,11 @@ import numpy as np
 import pytest
 import torch
 
-from bespoke import Lora, Personalizer, PersonalModel, Training
+from bespoke import BuildWarning, Lora, Personalizer, PersonalModel, Training
 from bespoke.bundle.reader import read_bundle
 from bespoke.compiler import greedy
-from bespoke.compiler.rehearsal import ChatAsking, TextAsking, whole_sentences
+from bespoke.compiler.data_files import warn_of_short_rows
+from bespoke.compiler.rehearsal import ChatAsking, RehearsalReport, TextAsking, before_repetition, whole_sentences
 from bespoke.data.prompts import read_prompts
 from bespoke.data.rows import TokenRow, TokenRows
 from bespoke.data.template import compile_turns
@@ -96,6 +99,28 @@ def test_a_continuation_is_what_the_core_makes_of_a_prompt_and_its_completion(st
 )
 def test_a_cut_answer_ends_with_a_whole_sentence_or_line(written: str, kept: str) -> None:
     assert whole_sentences(written) == kept
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        (" are over. I am glad. I am glad. I am", " are over. I am glad."),
+        (" came.\nThen\nit rained.\nThen\nit rained.", " came.\nThen\nit rained."),
+        (" went home. They slept.", " went home. They slept."),
+        ("", ""),
+    ],
+)
+def test_a_continuation_ends_before_it_repeats_itself(written: str, kept: str) -> None:
+    assert before_repetition(written) == kept
+
+
+def test_rows_that_cut_most_answers_are_warned_of() -> None:
+    report = RehearsalReport(answers=6, held_out=4, tokens=99, ended=2, no_room=6, left_out=0, seconds=1.0)
+    with pytest.warns(BuildWarning, match=r"6 of the 10 answers .* 64 tokens"):
+        warn_of_short_rows(report, 64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_short_rows(replace(report, no_room=5), 64)
 
 
 def test_prompts_of_a_model_s_languages_come_behind_the_english_ones() -> None:
