@@ -20,7 +20,7 @@ def main(target: Path) -> None:
     stamp = target / "exploded" / "inputs.sha256"
     aars, for_tests = (sorted((target / name).glob("*.aar")) for name in ("aar", "robolectric"))
     inputs = digest([Path(__file__), *aars, *for_tests])
-    if is_unchanged(stamp, inputs):
+    if is_unchanged(stamp, inputs) and (target / "classes").is_dir():
         return
     for aar in aars:
         folder = target / "exploded" / aar.stem

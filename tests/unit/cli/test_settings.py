@@ -32,7 +32,7 @@ def test_every_setting_has_a_flag_and_its_help_tells_the_default() -> None:
         stated = flag.help.rpartition("[")[2].rstrip("].")
         match default:
             case None:
-                assert stated in ("none", "no limit")
+                assert stated in ("none", "no limit", "by the number of examples")
             case bool():
                 assert stated == ("yes" if default else "no")
             case tuple():
