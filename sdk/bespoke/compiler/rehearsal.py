@@ -33,6 +33,7 @@ from bespoke.model.spec import ModelSpec
 __all__ = ["Rehearsal", "RehearsalReport", "rehearse"]
 
 MOST_TOKENS = 96  # of an answer
+SHORT = MOST_TOKENS // 2  # tokens of an answer: with less room it hardly shows how answers go on
 LEAST_ROOM = 16  # tokens of an answer that the longest sequence must leave room for
 # The end of a sentence or of a line. A full stop behind the number of a list's entry ends nothing, nor does a colon.
 _SENTENCE_END = re.compile(
@@ -49,7 +50,7 @@ class RehearsalReport:
     held_out:  those by which the gate judges
     tokens:    of all these answers
     ended:     how many of them end by themselves; the others were cut at the end of a sentence
-    no_room:   how many were cut because the longest sequence has no room for MOST_TOKENS of them
+    no_room:   how many were cut because the longest sequence has room for fewer than SHORT tokens of them
     left_out:  prompts without an answer that can be used
     seconds:   the time that the answers took
     """
@@ -134,7 +135,7 @@ def rehearse(
             if row is not None and len(row.tokens) <= length + 1:
                 pairs.append((prompt, row))
                 ended += has_ended
-                no_room += not has_ended and question.most < MOST_TOKENS
+                no_room += not has_ended and question.most < SHORT
     train, behaviour = ([row for prompt, row in pairs if prompt.held_out is held_out] for held_out in (False, True))
     if not train or not behaviour:
         return None
