@@ -37,7 +37,7 @@ test-all: $(STAMP) lint
 
 # All languages, and the demo: what CI runs.
 check:
-	@sh tools/check.sh install test-kotlin+test+test-apple+demo
+	@sh tools/check.sh install test+test-kotlin+test-apple+demo
 
 # The Kotlin binding and the Android library on a JVM. BESPOKE_FULL=1: with full counts.
 test-kotlin: $(STAMP)

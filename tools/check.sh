@@ -1,6 +1,6 @@
 #!/bin/sh
 # check.sh TARGET...: each of these targets of make, and then how many minutes each took. The first failure ends it. Targets joined by +
-# run beside each other: Kotlin's tests leave a processor idle.
+# run at the same time: the first next to all others, one after the other.
 set -eu
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
