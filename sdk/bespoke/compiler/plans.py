@@ -17,7 +17,7 @@ from bespoke.model.architecture import ModelConfig
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.kinds import GENERATION
 from bespoke.plan.same_state import state_shapes
-from bespoke.rules.run_length import LEAST_STEPS
+from bespoke.rules.run_length import shortest_run
 from bespoke.rules.run_writes import most_written, tensor_file_bytes
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class Plans:
             plan = next(planned[key].plan for key in planned if key.method == method.name)
             slot = tensor_file_bytes(state_shapes(plan))
             written = most_written(slot, adapter, method.training, replayable=plan.replayable)
-            steps = method.training.steps or LEAST_STEPS
+            steps = shortest_run(method.training)
             estimates.append(RunEstimate(method.name, steps, written, 0 if plan.replayable else slot))
         return tuple(estimates)
 

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
@@ -191,23 +192,24 @@ def _row(asking: Asking, tokenizer: Tokenizer, prompt: str, tokens: Sequence[int
 
 def whole_sentences(text: str) -> str:
     """The text up to the end of its last whole sentence or line, "" if none is whole."""
-    ends = [match.end() for match in _SENTENCE_END.finditer(text) if match["end"] is not None]
+    ends = _sentence_ends(text)
     return text[: ends[-1]] if ends else ""
 
 
 def before_repetition(text: str) -> str:
     """The text up to the first sentence or line that stands in it before."""
     seen: set[str] = set()
-    begin = 0
-    for match in _SENTENCE_END.finditer(text):
-        if match["end"] is None:
-            continue
-        sentence = text[begin : match.end()].strip()
+    for begin, end in pairwise([0, *_sentence_ends(text)]):
+        sentence = text[begin:end].strip()
         if sentence in seen:
             return text[:begin]
         seen.add(sentence)
-        begin = match.end()
     return text
+
+
+def _sentence_ends(text: str) -> list[int]:
+    """Where sentences and lines end."""
+    return [match.end() for match in _SENTENCE_END.finditer(text) if match["end"] is not None]
 
 
 class ChatAsking:

@@ -18,7 +18,7 @@ from bespoke.golden.document import GradientSource, Known, MethodGolden
 from bespoke.golden.reference import Lane
 from bespoke.methods.update import FirstOrderOptions
 from bespoke.ops.dtypes import Tensors
-from bespoke.rules.run_length import LEAST_STEPS
+from bespoke.rules.run_length import shortest_run
 from bespoke.rules.schedule import learning_rate_at
 
 STEPS = 3
@@ -34,7 +34,7 @@ def rates(training: Training, steps: int = STEPS) -> list[float]:
             peak=training.learning_rate,
             schedule=training.schedule,
             warmup_steps=training.warmup_steps,
-            total_steps=training.steps or LEAST_STEPS,
+            total_steps=shortest_run(training),
         )
         for step in range(1, steps + 1)
     ]

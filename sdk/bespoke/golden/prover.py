@@ -26,13 +26,12 @@ from bespoke.data.turns import Turns, protect_markers
 from bespoke.errors import BespokeError, GoldenMismatch
 from bespoke.golden.batch import padded
 from bespoke.golden.document import Golden, Known, MethodGolden, filled_adapter, places, read_golden
+from bespoke.golden.first_order import rates
 from bespoke.plan.kinds import GENERATION
 from bespoke.reference.machine import AnsweringMachine, Machine, adapter_tensors
 from bespoke.reference.torch_settings import computing
 from bespoke.rules.batches import TokenBatch
 from bespoke.rules.report import megabytes
-from bespoke.rules.run_length import LEAST_STEPS
-from bespoke.rules.schedule import learning_rate_at
 
 __all__ = ["Check", "VerifyReport", "verify_bundle"]
 
@@ -242,19 +241,9 @@ class _MethodRun(_PlanChecks):
         )
 
     def _rates(self, known: MethodGolden) -> None:
-        training = self.machine.method.training
-        rates = [
-            learning_rate_at(
-                step,
-                peak=training.learning_rate,
-                schedule=training.schedule,
-                warmup_steps=training.warmup_steps,
-                total_steps=training.steps or LEAST_STEPS,
-            )
-            for step in range(1, len(known.learning_rates) + 1)
-        ]
+        got = rates(self.machine.method.training, len(known.learning_rates))
         wanted = [Known(value=rate, tolerance=rate * RATE_TOLERANCE) for rate in known.learning_rates]
-        self.hold("learning rates of the schedule", wanted, rates)
+        self.hold("learning rates of the schedule", wanted, got)
 
     def _gradients(self, known: MethodGolden) -> None:
         source = known.gradient

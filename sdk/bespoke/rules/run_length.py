@@ -11,7 +11,7 @@ import math
 
 from bespoke.config import Training
 
-__all__ = ["EPOCHS", "LEAST_STEPS", "MOST_STEPS", "run_length"]
+__all__ = ["EPOCHS", "LEAST_STEPS", "MOST_STEPS", "run_length", "shortest_run"]
 
 EPOCHS = 6
 LEAST_STEPS = 300
@@ -27,3 +27,8 @@ def run_length(training: Training, user_rows: int, general_rows: int) -> int:
         return LEAST_STEPS  # no row of the user's is read
     rows_a_step = training.batch_size * training.accumulation * (1 - share)
     return min(max(math.ceil(EPOCHS * user_rows / rows_a_step), LEAST_STEPS), MOST_STEPS)
+
+
+def shortest_run(training: Training) -> int:
+    """Steps of the shortest run with these settings."""
+    return training.steps or LEAST_STEPS

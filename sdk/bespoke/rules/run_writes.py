@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from bespoke.config import MEGABYTE, Training
-from bespoke.rules.run_length import LEAST_STEPS
+from bespoke.rules.run_length import shortest_run
 
 __all__ = ["most_written", "tensor_file_bytes"]
 
@@ -37,7 +37,7 @@ def most_written(slot: int, adapter: int, training: Training, *, replayable: boo
     `slot` and `adapter` are the sizes of these files. Each further call of a run writes one more slot, or a few bytes a step for a
     method with a journal.
     """
-    steps = training.steps or LEAST_STEPS
+    steps = shortest_run(training)
     adapters = adapter * (JUDGEMENTS + 1)  # those of the best steps, and the accepted one
     if replayable:
         return adapters + slot * (steps // SLOT_EVERY)

@@ -35,11 +35,12 @@ Run chosen_run(Personal& personal, const TrainRequest& request, ChosenRun& chose
                 "Add an example: " + to_call(Verb::add, "example"));
   if (chosen.unfinished) store.end_run(chosen.unfinished->id, "replaced");  // only now: what is refused must not end it
   Method& method = chosen.method;
-  const auto user_rows = static_cast<int64_t>(store.rows(Split::train).size());
-  const auto general_rows = static_cast<int64_t>(bundle_rows(personal.bundle, personal.bundle.manifest().data_train)->size());
-  const int64_t steps = run_length(method.training, user_rows, general_rows);
-  method.training.steps = steps;
-  return store.start_run(method.name, request.seed.value_or(method.training.seed), settings_json(method), steps);
+  std::optional<int64_t>& steps = method.training.steps;
+  if (!steps) {
+    const size_t general = bundle_rows(personal.bundle, personal.bundle.manifest().data_train)->size();
+    steps = run_length(method.training, static_cast<int64_t>(store.rows(Split::train).size()), static_cast<int64_t>(general));
+  }
+  return store.start_run(method.name, request.seed.value_or(method.training.seed), settings_json(method), *steps);
 }
 
 // ---- adapters --------------------------------------------------------------------------------------------------------------
@@ -121,7 +122,8 @@ class Gate {
     const Manifest& manifest = personal_.bundle.manifest();
     std::optional<Unchecked>& unchecked = report_.judgement.answers.unchecked_because;
     if (!manifest.data_behaviour) return;
-    const std::vector<AskedAnswer> asked = asked_answers(*bundle_rows(personal_.bundle, manifest.data_behaviour), manifest.text.stop_ids, manifest.context_length);
+    const auto rows = bundle_rows(personal_.bundle, manifest.data_behaviour);
+    const std::vector<AskedAnswer> asked = asked_answers(*rows, manifest.text.stop_ids, manifest.context_length);
     if (!manifest.generation) unchecked = Unchecked::no_plan;
     else if (!has_room(plan_for_answers(manifest, personal_.control.limits()), personal_.control.limits())) unchecked = Unchecked::no_room;
     else if (asked.size() < kLeastAnswers) unchecked = Unchecked::few_answers;
@@ -219,7 +221,8 @@ Trained train_run(Personal& personal, const TrainRequest& request, const Run& ru
   }
   // What is judged when follows from the run, by whichever plans it goes on: from the work of those for the bundle's budget.
   BestStepSearch search(machine, personal.store, run,
-                        choosing_of(method, run.steps, personal.store.held_out(run.id).choosing, *user, *general), {training.batch_size, vocab_size});
+                        choosing_of(method, run.steps, personal.store.held_out(run.id).choosing, *user, *general),
+                        {training.batch_size, vocab_size});
   BatchCursor cursor(*user, *general,
                      {static_cast<uint64_t>(run.seed), training.batch_size, training.accumulation, machine.sequence_lengths(),
                       training.general_share, vocab_size, machine.learns_pairs()});
