@@ -18,7 +18,7 @@ from bespoke.compiler.plan_request import PlanRequest, record_sections, training
 from bespoke.compiler.request import Method
 from bespoke.config import Settings, Training
 from bespoke.contracts import Optimizer
-from bespoke.errors import BespokeError, PluginError
+from bespoke.errors import BespokeError, ConfigError, PluginError
 from bespoke.graph.trace import Tracer
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.compile import compile_plan, with_liveness
@@ -30,10 +30,21 @@ from bespoke.reference.buffers import Buffers
 from bespoke.reference.code import plan_code
 from bespoke.reference.interpreter import Bindings, Interpreter, Outcome
 from bespoke.reference.weights import Weights
-from bespoke.testing.tiny import CONTEXT, TinyWeights, TokenBatch, shared_tracer, tiny_batch, tiny_models
+from bespoke.testing.tiny import (
+    CONTEXT,
+    TinyWeights,
+    TokenBatch,
+    as_pairs,
+    shared_tracer,
+    tiny_adapter,
+    tiny_batch,
+    tiny_models,
+)
 
 SEED = 11
 Function = Callable[..., tuple[torch.Tensor, ...]]
+FunctionsOf = Callable[[Plan], Sequence[Function]]
+"""Gives a function for each graph of a plan, in their order."""
 
 
 @dataclass(frozen=True)
@@ -207,3 +218,25 @@ class Rig(Running):
         suffix = ".gradient"
         sums = self.buffers.step_values
         return {name.removesuffix(suffix): value.numpy() for name, value in sums.items() if name.endswith(suffix)}
+
+
+def run_method(optimizer: Optimizer, options: Settings, case: Case, functions_of: FunctionsOf) -> None:
+    """Runs a step and an evaluation of a method's plan by these functions, on pairs of answers if the method reads them."""
+    try:
+        plan = planned(optimizer, options, case)
+    except ConfigError:  # a method that does not accumulate
+        case = Case.of(case.model_name, case.length, case.rows)
+        plan = planned(optimizer, options, case)
+    rig = Rig(case, plan, optimizer, options, functions_of(plan))
+    rig.buffers.fill(tiny_adapter(case.model_name))
+    batches = [as_pairs(rig.batch(seed)) for seed in (0, 1)]
+    rig.step(batches if case.training.accumulates else batches[:1], step=1, learning_rate=1e-3)
+    rig.evaluate(batches[0])
+
+
+def run_answers(model_name: str, chunk: int, functions_of: FunctionsOf) -> None:
+    """Runs the plan for answers by these functions, on a prompt of `chunk` tokens."""
+    plan = planned_answers(model_name, chunk)
+    rig = AnswerRig(model_name, plan, functions_of(plan))
+    rig.buffers.fill(tiny_adapter(model_name))
+    rig.generate(tiny_batch(tiny_models()[model_name], 1, chunk).tokens)

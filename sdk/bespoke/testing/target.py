@@ -15,18 +15,18 @@ import torch
 from bespoke import plugins
 from bespoke.compiler.baking import quantized_operands
 from bespoke.config import Settings
-from bespoke.contracts import Artifact, Baked, Optimizer, Target
+from bespoke.contracts import Artifact, Baked, Target
 from bespoke.core.finding import find
-from bespoke.errors import ConfigError, PluginError, Unsupported
+from bespoke.errors import PluginError, Unsupported
 from bespoke.graph.trace import Graph, TensorSpec
 from bespoke.graph.tree import flatten
 from bespoke.plan.instructions import Plan
 from bespoke.testing.artifact_files import Lowering
 from bespoke.testing.artifact_results import Comparison
 from bespoke.testing.options import Fail, checked_options, option_sets
-from bespoke.testing.rig import AnswerRig, Case, Function, Rig, planned, planned_answers
+from bespoke.testing.rig import Case, Function, run_answers, run_method
 from bespoke.testing.run import check_run
-from bespoke.testing.tiny import as_pairs, shared_tracer, tiny_adapter, tiny_batch, tiny_models
+from bespoke.testing.tiny import shared_tracer
 
 CASES = (Case.of("plain", 7, 2), Case.of("normed", 9, 2, accumulation=2, clip_norm=0.5))
 CHUNK = 7  # tokens of a prompt
@@ -96,9 +96,9 @@ def check_target(
             optimizer = plugins.get("optimizer", name)
             for method_options in option_sets(optimizer):
                 for case in CASES:
-                    graphs.check_method(optimizer, method_options, case)
+                    run_method(optimizer, method_options, case, graphs.functions_of)
         for model_name in dict.fromkeys(case.model_name for case in CASES):
-            graphs.check_answers(model_name)
+            run_answers(model_name, CHUNK, graphs.functions_of)
     refused = tuple(graphs.refused.values())
     if refused and not partial:
         raise refused[0]
@@ -151,26 +151,6 @@ class _Graphs:
         if isinstance(artifact, Artifact) and (program := self._open(artifact)) is not None:
             self.comparison.compare(graph, program, (torch.tensor([0.0, 0.5, 2.0]),))
 
-    def check_method(self, optimizer: Optimizer, options: Settings, case: Case) -> None:
-        """Runs a step and an evaluation of the method's plan."""
-        try:
-            plan = planned(optimizer, options, case)
-        except ConfigError:  # a method that does not accumulate
-            case = Case.of(case.model_name, case.length, case.rows)
-            plan = planned(optimizer, options, case)
-        rig = Rig(case, plan, optimizer, options, self._functions_of(plan))
-        rig.buffers.fill(tiny_adapter(case.model_name))
-        batches = [as_pairs(rig.batch(seed)) for seed in (0, 1)]
-        rig.step(batches if case.training.accumulates else batches[:1], step=1, learning_rate=1e-3)
-        rig.evaluate(batches[0])
-
-    def check_answers(self, model_name: str) -> None:
-        """Runs the plan for answers."""
-        plan = planned_answers(model_name, CHUNK)
-        rig = AnswerRig(model_name, plan, self._functions_of(plan))
-        rig.buffers.fill(tiny_adapter(model_name))
-        rig.generate(tiny_batch(tiny_models()[model_name], 1, CHUNK).tokens)
-
     def _open(self, artifact: Artifact) -> Callable[..., Any] | None:
         program = self._target.open(artifact.path, self._options)
         if program is not None and not callable(program):
@@ -179,7 +159,7 @@ class _Graphs:
             )
         return program
 
-    def _functions_of(self, plan: Plan) -> list[Function]:
+    def functions_of(self, plan: Plan) -> list[Function]:
         graphs = shared_tracer().graphs
         return [self._function(graphs[reference.key]) for reference in plan.graphs]
 

@@ -4,20 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
 
 from bespoke import plugins
-from bespoke.config import Settings
-from bespoke.contracts import Optimizer
-from bespoke.errors import ConfigError
 from bespoke.graph.trace import Graph
 from bespoke.plan.instructions import Plan
 from bespoke.testing.options import option_sets
-from bespoke.testing.rig import AnswerRig, Case, Function, Rig, planned, planned_answers
+from bespoke.testing.rig import Case, Function, run_answers, run_method
 from bespoke.testing.target import CASES, CHUNK
-from bespoke.testing.tiny import as_pairs, shared_tracer, tiny_adapter, tiny_batch, tiny_models
+from bespoke.testing.tiny import shared_tracer
 
 Recorded = dict[str, tuple[Graph, tuple[torch.Tensor, ...]]]
 """By key: the graph, and the operands of its first call."""
@@ -26,30 +24,15 @@ Recorded = dict[str, tuple[Graph, tuple[torch.Tensor, ...]]]
 def recorded(methods: Iterable[str], cases: Sequence[Case] = CASES, answers: bool = True) -> Recorded:
     """Graphs of the plans of these methods and of the plan for answers."""
     found: Recorded = {}
+    recording = partial(functions, found=found)
     for method in methods:
         optimizer = plugins.get("optimizer", method)
         for options in option_sets(optimizer):
             for case in cases:
-                _train(optimizer, options, case, found)
+                run_method(optimizer, options, case, recording)
     for name in dict.fromkeys(case.model_name for case in cases) if answers else ():
-        plan = planned_answers(name, CHUNK)
-        rig = AnswerRig(name, plan, functions(plan, found))
-        rig.buffers.fill(tiny_adapter(name))
-        rig.generate(tiny_batch(tiny_models()[name], 1, CHUNK).tokens)
+        run_answers(name, CHUNK, recording)
     return found
-
-
-def _train(optimizer: Optimizer, options: Settings, case: Case, found: Recorded) -> None:
-    try:
-        plan = planned(optimizer, options, case)
-    except ConfigError:  # a method that does not accumulate
-        case = Case.of(case.model_name, case.length, case.rows)
-        plan = planned(optimizer, options, case)
-    rig = Rig(case, plan, optimizer, options, functions(plan, found))
-    rig.buffers.fill(tiny_adapter(case.model_name))
-    batches = [as_pairs(rig.batch(seed)) for seed in (0, 1)]
-    rig.step(batches if case.training.accumulates else batches[:1], step=1, learning_rate=1e-3)
-    rig.evaluate(batches[0])
 
 
 def functions(plan: Plan, found: Recorded) -> list[Function]:
