@@ -42,6 +42,11 @@ class Model:
         return self.name if self.rank is None else f"{self.name} of rank {self.rank}"
 
 
+def chat_model(gguf: Path) -> Model:
+    """SmolLM2."""
+    return Model("SmolLM2-135M-Instruct", Asked(gguf, chats=True), "prompts.txt")
+
+
 @dataclass(frozen=True)
 class Run:
     """What decides the numbers of a run. `learned`: PLAIN trains on the facts alone."""
@@ -100,8 +105,7 @@ def _result(model: Model, run: Run, data_folder: Path, place: Path) -> Result:
     began = time.monotonic()
     measured = None
     with PersonalModel.open(bundle(model), place / "judged") as learner:
-        for number, fact in enumerate(facts(data_folder, run.persona)):
-            learner.examples.add(model.asked.example(fact), id=str(number), use="train")
+        _teach(learner, model, run.persona, data_folder)
         _train_all_but_the_last_step(learner, run)
     shutil.copytree(place / "judged", place / "unjudged")
     with PersonalModel.open(bundle(model), place / "judged") as learner:
@@ -129,6 +133,11 @@ def _result(model: Model, run: Run, data_folder: Path, place: Path) -> Result:
     )
 
 
+def _teach(learner: PersonalModel, model: Model, persona: str, data_folder: Path) -> None:
+    for number, fact in enumerate(facts(data_folder, persona)):
+        learner.examples.add(model.asked.example(fact), id=str(number), use="train")
+
+
 def _train_all_but_the_last_step(learner: PersonalModel, run: Run) -> None:
     done: list[int] = []
     learner.train(
@@ -152,8 +161,7 @@ def learned_state(model: Model, persona: str, data_folder: Path) -> Path:
     state = KEPT / f"{model.built}.{persona}.state"
     with PersonalModel.open(bundle(model), state) as learner:
         if not learner.versions():
-            for number, fact in enumerate(facts(data_folder, persona)):
-                learner.examples.add(model.asked.example(fact), id=str(number), use="train")
+            _teach(learner, model, persona, data_folder)
             report = learner.train()
             assert report.accepted, report.why_refused
     return state

@@ -16,8 +16,18 @@ from typing import Any
 import pytest
 from tests.benchmarks.figures import Cell, write_table
 from tests.benchmarks.harmless_measure import ratio
-from tests.benchmarks.harmless_runs import REHEARSED, Model, base, base_nats, bundle, keep, kept_lines, result, run_of
-from tests.benchmarks.harmless_words import Asked
+from tests.benchmarks.harmless_runs import (
+    REHEARSED,
+    Model,
+    base,
+    base_nats,
+    bundle,
+    chat_model,
+    keep,
+    kept_lines,
+    result,
+    run_of,
+)
 from tests.benchmarks.message_kinds import KINDS, Kind, Messages
 from tests.support.personas import PERSONAS
 
@@ -37,7 +47,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def chat(smollm2: Path) -> Model:
-    return Model("SmolLM2-135M-Instruct", Asked(smollm2, chats=True), "prompts.txt")
+    return chat_model(smollm2)
 
 
 @pytest.mark.benchmark

@@ -23,6 +23,7 @@ from tests.benchmarks.harmless_runs import (
     base_measured,
     base_nats,
     bundle,
+    chat_model,
     learned_state,
     result,
     run_of,
@@ -48,7 +49,7 @@ HEADER = (
 
 @pytest.fixture(scope="module")
 def chat(smollm2: Path) -> Model:
-    return Model("SmolLM2-135M-Instruct", Asked(smollm2, chats=True), "prompts.txt")
+    return chat_model(smollm2)
 
 
 @pytest.mark.benchmark

@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 from tests.benchmarks.figures import Cell, write_table
-from tests.benchmarks.harmless_runs import Model, bundle, learned_state
-from tests.benchmarks.harmless_words import Asked
+from tests.benchmarks.harmless_runs import bundle, chat_model, learned_state
 from tests.support.personas import PERSONAS, messages, questions
 
 from bespoke import PersonalModel
@@ -31,7 +30,7 @@ HEADER = ("notes", "questions", "base", "base with notes", "adapter", "adapter w
 
 @pytest.mark.benchmark
 def test_facts_with_notes_in_the_prompt(smollm2: Path, data_folder: Path, tmp_path: Path) -> None:
-    chat = Model("SmolLM2-135M-Instruct", Asked(smollm2, chats=True), "prompts.txt")
+    chat = chat_model(smollm2)
     with PersonalModel.open(bundle(chat), learned_state(chat, PERSONA, data_folder)) as learned:
         adapter = learned.export_adapter(tmp_path / "adapter")
     asked = questions(data_folder, PERSONA)

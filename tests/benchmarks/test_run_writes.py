@@ -12,7 +12,7 @@ from tests.benchmarks.figures import Cell, write_table
 from bespoke.config import LINEARS, MEGABYTE, Training
 from bespoke.rules.run_writes import most_written, tensor_file_bytes
 
-RANK = 8
+RANK, STEPS = 8, 300
 # Name -> layers, hidden, intermediate, width of keys and values, from the models' config.json.
 MODELS = {"SmolLM2-135M": (30, 576, 1536, 192), "Qwen2.5-0.5B": (24, 896, 4864, 128)}
 SECONDS = (2, 10)  # durations of a step
@@ -35,9 +35,6 @@ def adapter_shapes(layers: int, hidden: int, intermediate: int, keys: int) -> di
             shapes[f"block_{layer:02d}.{linear}.lora_A"] = (RANK, width)
             shapes[f"block_{layer:02d}.{linear}.lora_B"] = (out, RANK)
     return shapes
-
-
-STEPS = 300
 
 
 @pytest.mark.benchmark
