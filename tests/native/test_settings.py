@@ -203,7 +203,7 @@ def test_a_run_without_a_number_of_steps_is_as_long_as_its_examples_ask_for(
             run = model.current_run()
             assert run is not None
             assert run.steps == steps
-        assert model.train(steps=1).total_steps == 1  # the same run goes on, whatever is added meanwhile
+        assert model.train(steps=1).total_steps == 1  # the same run goes on, also with new examples
         run = model.current_run()
         assert run is not None
         assert (run.step, run.steps) == (1, 390)

@@ -6,7 +6,7 @@ let version = 0; // that answers now, 0 for the base model
 let asked = []; // what the server has: { question, base, now }
 let asking = null; // ends the answers that are being given: an AbortController
 let growing = null; // the answer that is being given: { question, side, text, place }
-let editing = null; // the answer that the user writes anew: { question, answer, form }
+let editing = null; // the answer that the user edits: { question, answer, form }
 
 function drawAskButtons() {
   at("ask-button").disabled = running || asking;

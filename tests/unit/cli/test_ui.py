@@ -57,9 +57,7 @@ def test_training_is_seen_as_it_goes_on_and_answers_stand_side_by_side(page: Any
     assert page.locator("#verdict").inner_text().startswith("Accepted: this version answers from now on. The loss on")
     assert page.locator("#answers-now").inner_text() == "version 1 answers"
     expect(page, ".sides > :first-child p").to_have_text(before)
-    expect(page, ".sides > :last-child p").to_have_text(
-        re.compile(".{20,}", re.DOTALL)
-    )  # asked again, without being told to
+    expect(page, ".sides > :last-child p").to_have_text(re.compile(".{20,}", re.DOTALL))  # asked again by itself
     expect(page, "#ask-button").to_be_enabled()
     after = now.inner_text()
     assert after not in ("", before)
