@@ -24,6 +24,7 @@ from bespoke.ui.watch import Seen, Watch
 
 __all__ = ["Begun", "Desk"]
 
+TURN_SECONDS = 10.0  # that a question waits for the answer to another one
 _WITHDRAWN = "A note was forgotten while it trained: what that training did is not shown."
 
 
@@ -36,6 +37,7 @@ class Desk:
         self._watch = Watch(model, state)
         self._looking = threading.Lock()
         self._lock = threading.Lock()  # guards `_training`
+        self._answering = threading.Lock()  # held while an answer is given
         self._training = TrainingView()
         self._answers = Answers()
         self._went = 0  # forgotten notes when their consequences were last dropped
@@ -163,7 +165,10 @@ class Desk:
     # ---- answers ---------------------------------------------------------------------------------------------------------
 
     def ask(self, question: str, *, base: bool = False) -> Begun:
-        """Returns the pieces of the answer of now, or of the base model. An error is raised at once, not with the first piece."""
+        """Returns the pieces of the answer of now, or of the base model. An error is raised at once, not with the first piece.
+
+        Waits a while for another answer, since one that the user stopped ends only with its next piece.
+        """
         question = question.strip()
         if not question:
             raise DataError("the question", got="no words", expected="something to answer", next_step="Write something")
@@ -175,7 +180,7 @@ class Desk:
         while True:
             version = 0 if base else self._see().version
             answer = (self._base if base else self._model).generate(prompt, max_tokens=ANSWER_TOKENS)
-            begun = Begun(self._answers.growing(question, version, self._while_there(answer)))
+            begun = Begun(self._answers.growing(question, version, self._while_there(self._alone(answer))))
             if base or self._see().version == version:
                 return begun  # it has begun, so all its pieces are of one version
             begun.close()
@@ -195,6 +200,20 @@ class Desk:
             return asdict(self._model.examples.add({"prompt": question, "chosen": better, "rejected": answer}))
         asked = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
         return asdict(self._model.correct(asked, better))
+
+    def _alone(self, pieces: Iterator[str]) -> Iterator[str]:
+        """Yields the pieces while no other answer is given."""
+        if not self._answering.acquire(timeout=TURN_SECONDS):
+            raise Busy(
+                "the model",
+                got="a question while it answers another one",
+                expected="one question at a time",
+                next_step="Wait for that answer",
+            )
+        try:
+            yield from pieces
+        finally:
+            self._answering.release()
 
     def _while_there(self, pieces: Iterator[str]) -> Iterator[str]:
         """Yields the pieces, with a look at the state before each and after the last."""

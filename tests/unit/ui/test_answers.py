@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,22 @@ def test_notes_come_while_an_answer_is_given_and_a_training_begins(desk: Desk) -
             desk.ask(QUESTION, base=base)
     desk.stop()
     assert len("".join(pieces)) > 10
+
+
+def test_a_question_waits_for_an_answer_that_is_being_stopped(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = asked(desk)
+    stopped = desk.ask(QUESTION)
+    next(stopped)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(asked, desk)
+        assert wait([waiting], timeout=0.3).not_done
+        stopped.close()
+        assert waiting.result(timeout=60) == whole
+        begun = desk.ask(QUESTION)
+        monkeypatch.setattr("bespoke.ui.desk.TURN_SECONDS", 0.1)
+        with pytest.raises(Busy, match="one question at a time"):
+            desk.ask(QUESTION)
+        assert "".join(begun) == whole
 
 
 def test_four_questions_stand_side_by_side_without_a_typed_word(browser: Any, everyday: Path, state: Path) -> None:
