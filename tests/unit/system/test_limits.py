@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -47,37 +48,45 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def child(kind: LimitKind, added: int, take: int, weights: Path) -> tuple[int, list[str]]:
-    arguments = [kind, str(added), str(take), str(weights)]
-    done = subprocess.run([sys.executable, "-c", CHILD, *arguments], capture_output=True, text=True, check=False)
-    assert not done.stderr, done.stderr
-    if done.stdout.split() == ["none"]:
+@dataclass
+class Ended:
+    process: int
+    code: int
+    said: list[str]
+
+
+def child(kind: LimitKind, added: int, take: int, weights: Path) -> Ended:
+    command = [sys.executable, "-c", CHILD, kind, str(added), str(take), str(weights)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        output, errors = process.communicate()
+    assert not errors, errors
+    if output.split() == ["none"]:
         pytest.skip(f"this system does not allow {kind}")
-    return done.returncode, done.stdout.split()
+    return Ended(process.pid, process.returncode, output.split())
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_child_within_its_limit_runs_and_mapped_files_do_not_count(kind: LimitKind, weights: Path) -> None:
-    assert child(kind, 60 * MB, 50 * MB, weights) == (0, [kind, "allocated"])
+    ended = child(kind, 60 * MB, 50 * MB, weights)
+    assert (ended.code, ended.said) == (0, [kind, "allocated"])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_child_that_goes_over_is_stopped(kind: LimitKind, weights: Path) -> None:
-    code, said = child(kind, 60 * MB, 80 * MB, weights)
+    ended = child(kind, 60 * MB, 80 * MB, weights)
     if kind == "rlimit_data":
-        assert (code, said) == (0, [kind, "MemoryError"])
+        assert (ended.code, ended.said) == (0, [kind, "MemoryError"])
     else:
-        assert (code, said) == (-signal.SIGKILL, [kind])
+        assert (ended.code, ended.said) == (-signal.SIGKILL, [kind])
 
 
 def test_no_group_is_left_behind_even_by_a_killed_child(weights: Path) -> None:
     home = limits._own_cgroup("cgroup1", Path("/proc/self"))
     if home is None:
         pytest.skip("no cgroup v1 with memory")
-    child("cgroup1", 60 * MB, 80 * MB, weights)
-    child("cgroup1", 60 * MB, 50 * MB, weights)
-    left = [folder.name.removeprefix("bespoke_limit_") for folder in home.glob("bespoke_limit_*")]
-    assert all(Path(f"/proc/{process}").exists() for process in left)  # those of tests that run at the same time
+    ended = [child("cgroup1", 60 * MB, taken, weights) for taken in (80 * MB, 50 * MB)]
+    assert [one.code for one in ended] == [-signal.SIGKILL, 0]
+    assert not any((home / f"bespoke_limit_{one.process}").exists() for one in ended)
 
 
 def test_lifting_gives_the_old_limit_back() -> None:
