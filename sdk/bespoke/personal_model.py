@@ -146,13 +146,16 @@ class PersonalModel(AnsweringModel):
         return self._memory_bytes
 
     def close(self) -> None:
-        """Waits for the calls that run, and ends the open conversations. Does nothing in a fork of its process."""
+        """Waits for the calls that run, and ends the open conversations. Does nothing in a fork of its process.
+
+        Raises Busy from within a call that computes in this process, which would wait for itself.
+        """
         if not self._core.is_of_this_process:
             return
+        self._engine.close()
         self._core.close()
         for conversation in list(self._conversations):
             conversation.close()
-        self._engine.close()
         self._bundle.close()
 
     def __enter__(self) -> Self:

@@ -63,7 +63,13 @@ VERBS = (
         "bespoke_authenticated",
         "PersonalModel.authenticated",
     ),
-    Verb("close them", "PersonalModel.close", None, "bespoke_close", "PersonalModel.close"),
+    Verb(
+        "close them",
+        "PersonalModel.close",
+        None,
+        "bespoke_close, bespoke_release, bespoke_interrupt",
+        "PersonalModel.close",
+    ),
     Verb("add an example", "examples.add", "bespoke train --examples FILE", "bespoke_add_example", "examples.add"),
     Verb("correct an answer", "PersonalModel.correct", None, "bespoke_correct", "PersonalModel.correct"),
     Verb(

@@ -37,7 +37,7 @@ static char *trained(const char *path, const char *state, int examples, char **j
   bespoke_call call = {.struct_size = sizeof call};
   char *report = NULL;
   check(bespoke_train(model, &training, &call, &report, &error));
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
   return report;
 }
 

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from bespoke import PersonalModel
 from bespoke.core import finding
+from tests.conftest import REPOSITORY
 from tests.native.c_border import CHECKS, CODE, signed
 from tests.native.conftest import SOURCE
 from tests.native.core_lab import tiny_core_bundle
@@ -49,6 +50,13 @@ def test_every_entry_point_is_called(native_build: Path) -> None:
     entries = set(re.findall(r"^BESPOKE_API [^(]*?(\w+)\(", header, re.MULTILINE))
     assert len(entries) > 8
     assert {entry for entry in entries if not re.search(rf"\b{entry}\(NULL|{entry}\(\)", CODE)} == set()
+
+
+def test_the_page_of_the_c_api_has_a_row_for_each_check_of_closing() -> None:
+    page = (REPOSITORY / "docs" / "reference" / "c_api.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    closing = re.findall(r"^ +CHECK\((\w+)\),$", (SOURCE / "tests" / "c_border_closing.c").read_text(), re.MULTILINE)
+    assert set(closing) <= set(rows) <= set(CHECKS)
 
 
 def test_the_core_checks_the_signature_by_a_key_in_pem(

@@ -64,7 +64,7 @@ class Verbs:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.core.plain("bespoke_close", self.model)
+        self.core.plain("bespoke_release", self.model)
 
 
 def place(bundle: Path) -> Any:
@@ -213,7 +213,7 @@ def test_a_state_moves_to_another_base_with_its_examples(
     alice.add(EXAMPLES[0], "one")
     alice.add(EXAMPLES[2], "two")
     alice.take(alice.export(tmp_path / "adapter", base=True))
-    alice.core.plain("bespoke_close", alice.model)
+    alice.core.plain("bespoke_release", alice.model)
     alice.model = c.c_void_p()
     state, other = library.text(str(alice.state)), text_bundles["qwen2"]
     with pytest.raises(StateError, match="reset_for_new_base"):

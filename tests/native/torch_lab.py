@@ -47,7 +47,7 @@ def _asked(bundle: Path, state: Path, engine: TorchEngine, name: str, *arguments
     try:
         report: dict[str, Any] = library.ask(name, model, *arguments)
     finally:
-        library.plain("bespoke_close", model)
+        library.plain("bespoke_release", model)
     return report
 
 

@@ -86,14 +86,14 @@ class CModel:
 class _Library:
     def __init__(self, path: str, bundle: str, state: str) -> None:
         self.core = ctypes.CDLL(path)
-        self.core.bespoke_close.argtypes = self.core.bespoke_free.argtypes = [ctypes.c_void_p]
+        self.core.bespoke_release.argtypes = self.core.bespoke_free.argtypes = [ctypes.c_void_p]
         self.paths = bundle.encode(), state.encode()
         self.handles = [ctypes.c_void_p(), ctypes.c_void_p()]
 
     def act(self, what: str, number: int) -> Any:
         handle, report, error = self.handles[number], ctypes.c_void_p(), ctypes.POINTER(Error)()
         if what == "close":
-            self.core.bespoke_close(handle)
+            self.core.bespoke_release(handle)
             return None
         if what == "open":
             bundle, state = self.paths

@@ -101,6 +101,6 @@ int main(int argc, char **argv) {
   int64_t left = 0;
   check(bespoke_count_examples(model, &left, &error));
   printf("left %" PRId64 "\n", left);
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
   return 0;
 }

@@ -62,7 +62,7 @@ int main(int argc, char **argv) {
   }
   bespoke_free(report);
   signal(SIGINT, SIG_DFL);
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
   bespoke_cancel_free(cancel);
   return status;
 }

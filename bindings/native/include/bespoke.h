@@ -5,12 +5,15 @@
  *
  * Threads   Any function may be called from any thread. Calls that compute (train, evaluate, verify, next, score, classify) run one at a
  *           time for each model: a second one gets BESPOKE_BUSY at once. Verbs of the store run at once, also while a call computes.
- *           Limit, pace and cancellation may change while a call runs. bespoke_close waits for the calls of its model; a handle is not
- *           to be used after it.
+ *           Limit, pace and cancellation may change while a call runs.
+ * Handles   are numbers that look like pointers and are never given twice. A call with one that is closed, or was never given, is
+ *           BESPOKE_STATE_ERROR. A cancel token alone is a pointer.
  * State     While a model of this process has a state open, nothing else of this process opens files of that folder: no other SQLite and
  *           no second copy of this library. The system drops a process's locks on a file as soon as any descriptor of it is closed. Other
- *           processes may open it at any time. A handle belongs to the process that opened it: a fork has none of its locks. There its
- *           functions answer BESPOKE_STATE_ERROR, closing it does nothing, and the state that it has open cannot be opened.
+ *           processes may open it at any time.
+ * Forks     A handle belongs to the process that opened it, because a fork has none of its locks. In a fork its functions answer
+ *           BESPOKE_STATE_ERROR, bespoke_release and bespoke_session_close do nothing, and the states that were open cannot be opened.
+ *           A fork may open models of other states, and so may what it executes.
  * Errors    Every function that can fail returns a bespoke_status, and fills `*error` where it is given. What it points to is freed with
  *           bespoke_error_free. No exception crosses this border. A null where none may be is BESPOKE_CONFIG_ERROR; null for `error`,
  *           `report` or what is freed or closed does nothing.
@@ -222,7 +225,18 @@ typedef struct bespoke_options {
 /* Opens a bundle and the user's state folder, which is made where there is none. `options` may be null. */
 BESPOKE_API bespoke_status bespoke_open(const bespoke_bundle *bundle, bespoke_text state, const bespoke_options *options,
                                         bespoke_model **model, bespoke_error **error);
-BESPOKE_API void bespoke_close(bespoke_model *model);
+
+/* Ends the calls that run on a model at their next instruction, in a committed state. Later calls run. */
+BESPOKE_API bespoke_status bespoke_interrupt(bespoke_model *model, bespoke_error **error);
+
+/* Interrupts the calls of a model, waits for them at most `seconds` (less than 0: however long it takes) and closes it with its
+ * sessions. When it returns BESPOKE_OK, the state can be opened again. BESPOKE_BUSY, and the model stays open, where a call still runs
+ * then, and at once from within a call of this model, such as its progress. Null does nothing. */
+BESPOKE_API bespoke_status bespoke_close(bespoke_model *model, double seconds, bespoke_error **error);
+
+/* Closes a model without waiting, for a destructor: interrupts its calls and returns. The last call to end frees the model and its
+ * locks, on its own thread. Until then opening the state is BESPOKE_BUSY. It may be called from anywhere, also within a call. */
+BESPOKE_API void bespoke_release(bespoke_model *model);
 
 /* Makes the bundle `folder` out of its archives (`bespoke pack` writes them), in the place of an older bundle or of nothing. Files that
  * the archives lack are taken from the bundle that is there, where their hash fits: with a delta, or a new method for the same weights.
@@ -400,11 +414,12 @@ typedef struct bespoke_generation {
  * answer becomes a part of the conversation; one that has not ended does as far as it went, when more is fed. */
 typedef struct bespoke_session bespoke_session;
 
-/* BESPOKE_GENERATION_ERROR for a setting out of its range, and for a bundle without a plan for answers. `generation` may be null. The
- * model stays open, with its state, until its last session is closed too. */
+/* BESPOKE_GENERATION_ERROR for a setting out of its range, and for a bundle without a plan for answers. `generation` may be null. A
+ * session ends with its model: its functions are BESPOKE_STATE_ERROR then, and it is still to be closed. */
 BESPOKE_API bespoke_status bespoke_session_open(bespoke_model *model, const bespoke_generation *generation, bespoke_session **session,
                                                 bespoke_error **error);
-BESPOKE_API void bespoke_session_close(bespoke_session *session); /* waits for its call */
+/* Never waits: a call of the session that runs ends at its next instruction. */
+BESPOKE_API void bespoke_session_close(bespoke_session *session);
 
 /* Computes nothing. BESPOKE_DATA_ERROR for what cannot be used, BESPOKE_GENERATION_ERROR for a prompt that is longer than the context:
  * nothing was taken then. Where a later turn finds no room, its answer ends before it begins, "context_full": open another session with

@@ -72,7 +72,9 @@ static void nulls_before_a_model_is_open(void) {
   bespoke_cancel_set(NULL);
   bespoke_cancel_free(NULL);
   bespoke_cancel_free(bespoke_cancel_new());
-  bespoke_close(NULL);
+  EXPECT(bespoke_interrupt(NULL, NULL) == BESPOKE_CONFIG_ERROR);
+  EXPECT(bespoke_close(NULL, -1, NULL) == BESPOKE_OK);
+  bespoke_release(NULL);
   bespoke_error_free(NULL);
   bespoke_free(NULL);
   EXPECT(*bespoke_version() && *bespoke_instruction_set());
@@ -90,9 +92,9 @@ static void nulls_of_an_open_model(void) {
   bespoke_training training = {.struct_size = sizeof training, .steps = 1};
   EXPECT(bespoke_train(model, &training, NULL, NULL, NULL) == 0);
   EXPECT(bespoke_train(model, NULL, NULL, NULL, &error) == 0 && !error);
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
   EXPECT(open_at(bundle, state, NULL, &model, NULL) == 0);
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
 }
 
 /* ---- engines -------------------------------------------------------------------------------------------------------------------- */
@@ -134,7 +136,7 @@ static void an_engine_is_copied_and_destroyed_once(void) {
   bespoke_status code = bespoke_evaluate(model, text("train"), text(NULL), NULL, NULL, &error);
   EXPECT(opens == 1 && is(error, code, "BundleError"));
   EXPECT(destroyed == 0);
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
   EXPECT(destroyed == 1);
 }
 
@@ -157,7 +159,7 @@ static void what_the_device_lacks_is_not_the_bundles_fault(void) {
     if (known[i].code == BESPOKE_ENGINE_UNAVAILABLE) EXPECT(strstr(error->expected, "soc")); /* options say what it was built for */
     EXPECT(is(error, code, known[i].kind));
   }
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
 }
 
 static void an_engine_is_destroyed_where_opening_fails(void) {
@@ -199,12 +201,12 @@ static void the_threads_of_a_process_are_set_while_a_model_that_has_computed_is_
   EXPECT(is(error, code, "ConfigError"));
   bespoke_model *second = opened(&any);
   EXPECT(evaluated(second, NULL) == 0); /* shares them */
-  bespoke_close(first);
+  bespoke_close(first, -1, NULL);
   code = evaluated(other, &error);
   EXPECT(is(error, code, "ConfigError"));
-  bespoke_close(second);
+  bespoke_close(second, -1, NULL);
   EXPECT(evaluated(other, NULL) == 0);
-  bespoke_close(other);
+  bespoke_close(other, -1, NULL);
   one.threads = -1;
   code = open_at(bundle, state, &one, &first, &error);
   EXPECT(is(error, code, "ConfigError"));
@@ -246,7 +248,7 @@ static long fail_everywhere(const char *path, int keep) {
     if (code) EXPECT(error->status == code && *error->kind && *error->subject && *error->got && *error->expected && *error->next_step);
     if (failed && after < 5) EXPECT(!strcmp(error->kind, "BudgetExceeded"));
     bespoke_error_free(error);
-    bespoke_close(model);
+    bespoke_close(model, -1, NULL);
     if (!failed) return times;
   }
 }
@@ -256,7 +258,7 @@ static void no_memory_is_an_error_wherever_it_ends(void) {
   EXPECT(fail_everywhere("/nonexistent", 0) > 5);
   const long times = fail_everywhere(bundle, 0);
   EXPECT(times > 50);
-  bespoke_close(opened(NULL)); /* and what was left behind is whole */
+  bespoke_close(opened(NULL), -1, NULL); /* and what was left behind is whole */
 }
 
 /* ---- trust and versions -------------------------------------------------------------------------------------------------------- */
@@ -265,7 +267,7 @@ static void a_model_says_how_its_bundle_was_authenticated(void) {
   bespoke_options options = plain();
   bespoke_model *model = opened(&options);
   EXPECT(!strcmp(bespoke_authenticated(model), "none"));
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
   options.require_authenticated = 1;
   bespoke_error *error = NULL;
   bespoke_status code = open_at(bundle, state, &options, &model, &error);
@@ -273,17 +275,17 @@ static void a_model_says_how_its_bundle_was_authenticated(void) {
   options.pin_sha256 = text(getenv("PIN"));
   model = opened(&options);
   EXPECT(!strcmp(bespoke_authenticated(model), "pin"));
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
   uint8_t key[32];
   for (int i = 0; i < 32; i++) EXPECT(sscanf(getenv("KEY") + 2 * i, "%2hhx", &key[i]) == 1);
   options.public_key = key;
   model = opened(&options);
   EXPECT(!strcmp(bespoke_authenticated(model), "pin")); /* the stronger one of both */
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
   options.pin_sha256 = text(NULL);
   model = opened(&options);
   EXPECT(!strcmp(bespoke_authenticated(model), "signature"));
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
   key[0] ^= 1;
   code = open_at(bundle, state, &options, &model, &error);
   EXPECT(!model && is(error, code, "SignatureError"));
@@ -296,7 +298,7 @@ static void structs_of_later_headers_are_taken_where_what_is_new_is_zero(void) {
     uint64_t later[4]; /* the tests of borders between builds grow a library by two */
   } options = {.known = plain()};
   options.known.struct_size = sizeof options;
-  bespoke_close(opened(&options.known));
+  bespoke_close(opened(&options.known), -1, NULL);
   options.later[3] = 1;
   bespoke_model *model = NULL;
   bespoke_error *error = NULL;
@@ -322,10 +324,10 @@ static const check checks[] = {
 };
 
 int main(int argc, char **argv) {
-  const check *const tables[] = {checks, checks_of_calls, checks_of_verbs, checks_of_sessions};
+  const check *const tables[] = {checks, checks_of_calls, checks_of_closing, checks_of_verbs, checks_of_sessions};
   if (argc < 4) return 2;
   bundle = argv[2], state = argv[3];
-  for (int i = 0; i < 4; i++)
+  for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
     for (const check *one = tables[i]; one->name; one++)
       if (!strcmp(one->name, argv[1])) return one->run(), 0;
   fprintf(stderr, "no check %s\n", argv[1]);

@@ -32,4 +32,4 @@ typedef struct {
   void (*run)(void);
 } check;
 #define CHECK(name) {#name, name}
-extern const check checks_of_calls[], checks_of_verbs[], checks_of_sessions[]; /* of c_border_*.c; each ends with one without a name */
+extern const check checks_of_calls[], checks_of_closing[], checks_of_verbs[], checks_of_sessions[]; /* of c_border_*.c; each ends with one without a name */

@@ -52,7 +52,7 @@ static void a_token_ends_the_calls_that_have_it_and_no_others(void) {
   training.steps = 1;
   EXPECT(!trained(model, &training, NULL, "stop_requested"));
   bespoke_cancel_free(one.cancel);
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
 }
 
 static void progress_tells_of_each_phase_and_may_end_the_call(void) {
@@ -65,7 +65,7 @@ static void progress_tells_of_each_phase_and_may_end_the_call(void) {
   EXPECT(all.steps == 3 && all.phases[BESPOKE_PHASE_OPEN] == 1 && all.phases[BESPOKE_PHASE_JUDGE] == 1 && all.phases[BESPOKE_PHASE_COMMIT]);
   call.context = &two;
   EXPECT(trained(model, &training, &call, "\"stop_requested\"") && two.steps == 2);
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
 }
 
 static void a_second_call_that_computes_is_told_that_the_model_is_busy(void) {
@@ -77,7 +77,7 @@ static void a_second_call_that_computes_is_told_that_the_model_is_busy(void) {
   EXPECT(trained(model, &training, &call, "\"finished\""));
   EXPECT(one.from_within == BESPOKE_BUSY);
   EXPECT(bespoke_evaluate(model, text("train"), text(NULL), NULL, NULL, NULL) == 0);
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
 }
 
 static void a_call_ends_at_its_deadline(void) {
@@ -94,7 +94,7 @@ static void a_call_ends_at_its_deadline(void) {
   call.deadline_seconds = -1;
   code = bespoke_train(model, NULL, &call, NULL, &error);
   EXPECT(is(error, code, "ConfigError"));
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
 }
 
 static void the_limit_of_an_open_model_changes(void) {
@@ -108,7 +108,7 @@ static void the_limit_of_an_open_model_changes(void) {
   EXPECT(bespoke_set_limit(model, -1, NULL) == 0 && trained(model, &training, NULL, "\"finished\""));
   code = bespoke_set_limit(model, 1e300, &error);
   EXPECT(is(error, code, "ConfigError"));
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
 }
 
 static double seconds_of(bespoke_model *model, double pace) {
@@ -133,7 +133,7 @@ static void a_slow_pace_rests_between_instructions(void) {
     bespoke_status code = bespoke_set_pace(model, wrong, &error);
     EXPECT(is(error, code, "ConfigError"));
   }
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
 }
 
 /* A bundle within a file, as an asset lies in an APK. */
@@ -155,7 +155,7 @@ static void a_bundle_is_opened_by_a_range_of_a_file(void) {
   EXPECT(bespoke_verify(model, NULL, NULL, NULL) == 0);
   bespoke_training training = {.struct_size = sizeof training, .steps = 2};
   EXPECT(trained(model, &training, NULL, "\"finished\""));
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
   place.descriptor = fileno(zip);
   const struct {
     uint64_t offset, size;

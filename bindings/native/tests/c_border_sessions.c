@@ -55,7 +55,7 @@ static void sessions_refuse_nulls_and_settings_out_of_range(void) {
   EXPECT(bespoke_session_feed(session, text("[1, 2]"), NULL) == 0);
   EXPECT(bespoke_session_next(session, NULL, NULL, NULL) == 0);
   bespoke_session_close(session);
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
 }
 
 static void an_answer_is_asked_for_between_what_is_fed_and_its_end(void) {
@@ -78,7 +78,7 @@ static void an_answer_is_asked_for_between_what_is_fed_and_its_end(void) {
     EXPECT(bespoke_session_next(session, NULL, NULL, NULL) == BESPOKE_GENERATION_ERROR);
   }
   bespoke_session_close(session);
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
 }
 
 static int32_t count_and_end(void *context, const bespoke_progress *progress) {
@@ -107,19 +107,19 @@ static void a_call_that_is_ended_says_nothing_and_is_asked_again(void) {
   EXPECT(said(session, "\"tokens\":2,"));
   bespoke_cancel_free(cancel);
   bespoke_session_close(session);
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
 }
 
-static void a_session_keeps_its_model_until_it_is_closed(void) {
+static void a_session_ends_with_its_model(void) {
   bespoke_options options = plain();
   bespoke_model *model = opened(&options);
   bespoke_session *session = session_of(model, 3);
   EXPECT(bespoke_session_feed(session, text("[1, 2, 3]"), NULL) == 0);
   EXPECT(said(session, "\"tokens\":1,"));
-  bespoke_close(model);
-  EXPECT(said(session, "\"tokens\":2,"));
+  bespoke_close(model, -1, NULL);
+  EXPECT(bespoke_session_next(session, NULL, NULL, NULL) == BESPOKE_STATE_ERROR);
+  bespoke_close(opened(&options), -1, NULL);
   bespoke_session_close(session);
-  bespoke_close(opened(&options));
 }
 
 static bespoke_session *to_be_asked;
@@ -142,14 +142,14 @@ static void a_session_is_told_that_its_model_trains_and_goes_on_afterwards(void)
   EXPECT(bespoke_train(model, &training, &call, NULL, NULL) == 0 && busy == 2);
   EXPECT(said(to_be_asked, "\"tokens\":2,"));
   bespoke_session_close(to_be_asked);
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
 }
 
 const check checks_of_sessions[] = {
     CHECK(sessions_refuse_nulls_and_settings_out_of_range),
     CHECK(an_answer_is_asked_for_between_what_is_fed_and_its_end),
     CHECK(a_call_that_is_ended_says_nothing_and_is_asked_again),
-    CHECK(a_session_keeps_its_model_until_it_is_closed),
+    CHECK(a_session_ends_with_its_model),
     CHECK(a_session_is_told_that_its_model_trains_and_goes_on_afterwards),
     {0},
 };

@@ -64,7 +64,7 @@ static void verbs_refuse_nulls(void) {
   EXPECT(bespoke_export_adapter(model, text(NULL), text("peft"), 1, NULL) == BESPOKE_CONFIG_ERROR);
   EXPECT(bespoke_export_adapter(model, text("/nowhere"), text(NULL), 1, NULL) == BESPOKE_CONFIG_ERROR);
   EXPECT(bespoke_import_adapter(model, text(NULL), 0, NULL, NULL) == BESPOKE_CONFIG_ERROR);
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
 }
 
 static void what_is_for_training_only_is_never_held_out(void) {
@@ -89,7 +89,7 @@ static void what_is_for_training_only_is_never_held_out(void) {
     snprintf(id, sizeof id, "only %d", number);
     EXPECT(bespoke_forget_example(model, text(id), NULL, NULL) == 0);
   }
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
 }
 
 static void an_unfinished_run_is_gone_on_with_replaced_or_abandoned(void) {
@@ -115,7 +115,7 @@ static void an_unfinished_run_is_gone_on_with_replaced_or_abandoned(void) {
   training.settings = text("{\"batch_size\": 99}");
   code = bespoke_check_training(model, &training, &error);
   EXPECT(is(error, code, "ConfigError"));
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
 }
 
 /* What a thread of the app asks while another one trains. */
@@ -153,7 +153,7 @@ static void verbs_of_the_store_run_while_a_call_computes(void) {
   bespoke_call call = {.struct_size = sizeof call, .context = &one, .progress = ask_of_the_store};
   EXPECT(bespoke_train(model, &training, &call, NULL, NULL) == 0);
   EXPECT(one.asked && one.examples > 5);
-  bespoke_close(model);
+  bespoke_close(model, -1, NULL);
 }
 
 const check checks_of_verbs[] = {

@@ -20,10 +20,10 @@ struct Script {  // what happens to a machine, shared by the machines that a tes
   std::atomic<bool> stop{false};
   Limits limits;
   std::function<void(const Told&)> listener;
-  Control control{limits, &stop, std::nullopt, [this](const Told& told) {
+  Control control{limits, {{&stop}, std::nullopt, [this](const Told& told) {
                     if (listener) listener(told);
                     return false;
-                  }};
+                  }}};
   std::set<int64_t> bad_steps;    // whose loss is NaN
   int64_t full_at = -1;           // step at which memory runs out
   int64_t stop_within = -1;       // step within which a stop is asked for

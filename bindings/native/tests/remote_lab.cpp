@@ -161,7 +161,7 @@ int main(int argc, char** argv) {
   }
   std::printf("%s\n{\"shared_out\": %ld}\n", report, remote.shared_out);
   bespoke_free(report);
-  bespoke_close(model);
+  bespoke_close(model, -1, nullptr);
   return 0;
 }
 #else

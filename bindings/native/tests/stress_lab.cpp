@@ -287,6 +287,6 @@ int main(int argc, char** argv) {
     threads.emplace_back([&] { stress.take_back(seed + 6); });
   }
   for (std::thread& thread : threads) thread.join();
-  bespoke_close(model);
+  bespoke_close(model, -1, nullptr);
   return stress.tell() ? 0 : 1;
 }

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """An open model of the library: the verbs of the store, and the calls that compute in this process.
 
-Any thread may call it. `close` waits for the calls that run and refuses later ones. A handle belongs to the process that opened it.
-A fork does not hold the locks that protect the state, so it refuses calls there, and its `close` does nothing.
+Any thread may call it. `close` waits for the calls that run and refuses later ones. It is refused from within a call. A handle
+belongs to the process that opened it. A fork does not hold the locks that protect the state, so it refuses calls there, and its
+`close` does nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from bespoke.core.library import (
     text,
 )
 from bespoke.core.process import POLL_SECONDS, check_process
-from bespoke.errors import StateError
+from bespoke.errors import Busy, StateError
 from bespoke.remedies import verb
 from bespoke.rules.records import AddedExample, AnswerPiece, ExampleInfo, Forgotten, PlannedTraining, Run, Version
 from bespoke.rules.report import Listener, Phase, Progress
@@ -94,14 +95,14 @@ class Handle:
         self._library = library
         self._process = os.getpid()
         self._changed = threading.Condition()
-        self._calls = 0
+        self._callers: list[int] = []  # the thread of each call that runs
         self._closed = False
 
         bundle, state, settings = place.structs(**options)
         model = c.c_void_p()
         library.call("bespoke_open", c.byref(bundle), state, c.byref(settings), c.byref(model))
         self._model = model
-        self._end = weakref.finalize(self, library.plain, "bespoke_close", model)
+        self._end = weakref.finalize(self, library.plain, "bespoke_release", model)
         self._end.atexit = False  # another thread may still run a call
 
     @property
@@ -109,12 +110,21 @@ class Handle:
         return os.getpid() == self._process
 
     def close(self) -> None:
+        """Raises Busy from within a call, where it would wait for itself."""
         if not self.is_of_this_process:
             return
         with self._changed:
+            if threading.get_ident() in self._callers:
+                raise Busy(
+                    str(self.state),
+                    got="its end from within one of its calls",
+                    expected="calls that have ended",
+                    next_step="Return from the callback, and close the model when the call has ended",
+                )
             self._closed = True
-            self._changed.wait_for(lambda: self._calls == 0)
-        self._end()
+            self._changed.wait_for(lambda: not self._callers)
+        if self._end.detach() is not None:
+            self._library.call("bespoke_close", self._model, -1.0)
 
     @contextmanager
     def _open(self) -> Iterator[c.c_void_p]:
@@ -128,12 +138,12 @@ class Handle:
                     expected="an open one",
                     next_step="Open it again with " + verb("open"),
                 )
-            self._calls += 1
+            self._callers.append(threading.get_ident())
         try:
             yield self._model
         finally:
             with self._changed:
-                self._calls -= 1
+                self._callers.remove(threading.get_ident())
                 self._changed.notify_all()
 
     def _call(self, name: str, *arguments: Any) -> None:

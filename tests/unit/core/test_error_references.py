@@ -53,4 +53,4 @@ def test_c_says_its_own_words(tiny_bundle: Path, tmp_path: Path) -> None:
         )
         library.plain("bespoke_error_free", error)
     finally:
-        library.plain("bespoke_close", model)
+        library.plain("bespoke_release", model)

@@ -18,7 +18,7 @@ import bespoke.engines
 from bespoke import PersonalModel
 from bespoke.bundle.reader import Bundle
 from bespoke.core.in_process import Torch
-from bespoke.errors import Busy, StateLocked
+from bespoke.errors import Busy, StateError, StateLocked
 from tests.support import reading
 from tests.unit.personal_model.after_training import after, answers
 from tests.unit.personal_model.conftest import Open
@@ -164,6 +164,22 @@ def test_the_error_of_a_second_trainer_names_who_holds_the_state(
     assert len(refusals) == 4
     assert all("training" in error.got for error in refusals)
     assert (report.steps, report.stopped_because) == (STEPS, "finished")
+
+
+def test_a_callback_cannot_close_the_model_that_it_runs_for(opened: Open) -> None:
+    model = opened()
+    refused: list[Busy] = []
+
+    def close(step: int, loss: float) -> None:
+        with pytest.raises(Busy, match="from within one of its calls") as error:
+            model.close()
+        refused.append(error.value)
+
+    assert model.train(on_step=close).stopped_because == "finished"
+    assert len(refused) == STEPS
+    model.close()
+    with pytest.raises(StateError, match="closed"):
+        model.train()
 
 
 def test_first_calls_of_several_threads_open_one_engine(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,37 +41,45 @@ bespoke_status bespoke_session_open(bespoke_model* model, const bespoke_generati
   if (session) *session = nullptr;
   return guarded(error, [&] {
     need(session, "session", "a place for the session");
-    *session = new bespoke_session{usable(model).open, {*model, settings_of(generation)}};
+    const std::shared_ptr<OpenModel> opened = found(model);
+    const OpenModel::Call call(opened);
+    *session = handle_of(std::shared_ptr<OpenSession>(new OpenSession{opened, {call.model(), settings_of(generation)}}));
   });
 }
 
 void bespoke_session_close(bespoke_session* session) {
-  if (session && session->model->process.is_this()) delete session;  // a fork leaves alone what is its parent's
+  if (const std::shared_ptr<OpenSession> opened = taken_out(session)) opened->closed = true;  // its call keeps it until it has ended
 }
 
 bespoke_status bespoke_session_feed(bespoke_session* session, bespoke_text prompt, bespoke_error** error) {
   return guarded(error, [&] {
-    usable(session).feed(text_of(prompt, "prompt"));
+    const std::shared_ptr<OpenSession> opened = found(session);
+    const OpenModel::Call call(opened->model);
+    opened->session.feed(text_of(prompt, "prompt"));
   });
 }
 
 bespoke_status bespoke_session_next(bespoke_session* session, const bespoke_call* call, char** piece, bespoke_error** error) {
   if (piece) *piece = nullptr;
   return guarded(error, [&] {
-    give(piece, usable(session).next(call_of(call)));
+    const std::shared_ptr<OpenSession> opened = found(session);
+    const OpenModel::Call running(opened->model);
+    CallOf settings(call);
+    settings.settings.cancels.insert(settings.settings.cancels.end(), {&running.interrupted(), &opened->closed});
+    give(piece, opened->session.next(std::move(settings.settings)));
   });
 }
 
 bespoke_status bespoke_score(bespoke_model* model, bespoke_text prompt, bespoke_text answers, const bespoke_call* call, char** scores,
                              bespoke_error** error) {
-  return computed(model, call, scores, error, [&](bespoke_model& model, CallSettings settings) {
+  return computed(model, call, scores, error, [&](PersonalModel& model, CallSettings settings) {
     return score(model, text_of(prompt, "prompt"), text_of(answers, "answers"), std::move(settings));
   });
 }
 
 bespoke_status bespoke_classify(bespoke_model* model, bespoke_text prompt, bespoke_text labels, const bespoke_call* call,
                                 char** classification, bespoke_error** error) {
-  return computed(model, call, classification, error, [&](bespoke_model& model, CallSettings settings) {
+  return computed(model, call, classification, error, [&](PersonalModel& model, CallSettings settings) {
     return classify(model, text_of(prompt, "prompt"), text_of(labels, "answers"), std::move(settings));
   });
 }

@@ -28,7 +28,7 @@
 using namespace bespoke;
 
 struct bespoke_cancel {
-  std::atomic<bool> set{false};
+  const CancelFlag flag = std::make_shared<std::atomic<bool>>(false);  // calls that have it keep it
   static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may set it");
 };
 
@@ -105,10 +105,12 @@ std::unique_ptr<Engine> own_engine(int threads) {
 
 }  // namespace
 
-CallSettings bespoke::call_of(const bespoke_call* given) {
-  CallSettings settings;
+CallOf::CallOf(const bespoke_call* given) {
   const auto call = taken(given, BESPOKE_FIRST(bespoke_call, progress), "bespoke_call");
-  if (call.cancel) settings.cancel = &call.cancel->set;
+  if (call.cancel) {
+    cancel = call.cancel->flag;
+    settings.cancels.push_back(cancel.get());
+  }
   if (!(call.deadline_seconds >= 0))  // what is no number is not either
     throw Error(Kind::Config, "deadline_seconds", repr_of(call.deadline_seconds), "0 for none, or more", "Change the deadline");
   if (call.deadline_seconds > 0) settings.deadline_seconds = call.deadline_seconds;
@@ -121,7 +123,6 @@ CallSettings bespoke::call_of(const bespoke_call* given) {
                                          told.footprint_bytes};
       return call.progress(call.context, &progress) != 0;
     };
-  return settings;
 }
 
 TrainRequest bespoke::request_of(const bespoke_training* given) {
@@ -157,17 +158,34 @@ bespoke_status bespoke_open(const bespoke_bundle* bundle, bespoke_text state, co
       made->cache = cache;
       return made;
     };
-    const auto opened = std::make_shared<bespoke_model>(place, folder, trust_of(options), std::move(engine), make_engine, options.memory_mb,
-                                                        limit_counts_of(options.limit_is_added));
-    opened->open = opened;
-    *model = opened.get();
+    check_none_ends(folder);
+    auto opened = std::make_unique<PersonalModel>(place, folder, trust_of(options), std::move(engine), make_engine, options.memory_mb,
+                                                  limit_counts_of(options.limit_is_added));
+    const std::string opened_state = opened->state_folder();
+    *model = handle_of(std::make_shared<OpenModel>(std::move(opened), opened_state));
   });
 }
 
-void bespoke_close(bespoke_model* model) {
-  if (!model || !model->process.is_this()) return;  // a fork leaves alone what is its parent's
-  model->wait();
-  const auto last = std::move(model->open);  // where no session keeps it
+bespoke_status bespoke_interrupt(bespoke_model* model, bespoke_error** error) {
+  return guarded(error, [&] { found(model)->interrupt(); });
+}
+
+bespoke_status bespoke_close(bespoke_model* model, double seconds, bespoke_error** error) {
+  if (!model) {
+    if (error) *error = nullptr;
+    return BESPOKE_OK;
+  }
+  return guarded(error, [&] {
+    found(model)->close(seconds);
+    taken_out(model);
+  });
+}
+
+void bespoke_release(bespoke_model* model) {
+  const std::shared_ptr<OpenModel> opened = taken_out(model);
+  if (!opened || !opened->is_of_this_process()) return;  // a fork leaves alone what is its parent's
+  guarded(nullptr, [&] { note_released(opened); });      // without memory for it, opening the state says StateLocked at worst
+  opened->release();
 }
 
 bespoke_status bespoke_reset_for_new_base(const bespoke_bundle* bundle, bespoke_text state, const bespoke_options* options,
@@ -188,39 +206,54 @@ bespoke_status bespoke_install(const bespoke_text* archives, size_t count, bespo
   });
 }
 
-const char* bespoke_authenticated(const bespoke_model* model) { return model ? model->authenticated() : "none"; }
+const char* bespoke_authenticated(const bespoke_model* model) {
+  const char* known_by = "none";
+  guarded(nullptr, [&] {
+    const OpenModel::Call call(found(const_cast<bespoke_model*>(model)));
+    known_by = call.model().authenticated();
+  });
+  return known_by;
+}
 
 bespoke_status bespoke_set_limit(bespoke_model* model, double memory_mb, bespoke_error** error) {
   return guarded(error, [&] {
-    usable(model).set_limit(memory_mb);
+    const OpenModel::Call call(found(model));
+    call.model().set_limit(memory_mb);
   });
 }
 
 bespoke_status bespoke_set_pace(bespoke_model* model, double share, bespoke_error** error) {
   return guarded(error, [&] {
-    usable(model).set_pace(share);
+    const OpenModel::Call call(found(model));
+    call.model().set_pace(share);
   });
 }
 
-bespoke_cancel* bespoke_cancel_new(void) { return new (std::nothrow) bespoke_cancel; }
+bespoke_cancel* bespoke_cancel_new(void) {
+  try {
+    return new bespoke_cancel;
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void bespoke_cancel_set(bespoke_cancel* cancel) {
-  if (cancel) cancel->set = true;
+  if (cancel) *cancel->flag = true;
 }
 void bespoke_cancel_free(bespoke_cancel* cancel) { delete cancel; }
 
 bespoke_status bespoke_train(bespoke_model* model, const bespoke_training* training, const bespoke_call* call, char** report,
                              bespoke_error** error) {
   return computed(model, call, report, error,
-                  [&](bespoke_model& model, CallSettings settings) { return model.train(request_of(training), std::move(settings)); });
+                  [&](PersonalModel& model, CallSettings settings) { return model.train(request_of(training), std::move(settings)); });
 }
 
 bespoke_status bespoke_evaluate(bespoke_model* model, bespoke_text split, bespoke_text examples, const bespoke_call* call, char** report,
                                 bespoke_error** error) {
-  return computed(model, call, report, error, [&](bespoke_model& model, CallSettings settings) {
+  return computed(model, call, report, error, [&](PersonalModel& model, CallSettings settings) {
     return model.evaluate(text_of(split, "split"), text_of(examples, "examples"), std::move(settings));
   });
 }
 
 bespoke_status bespoke_verify(bespoke_model* model, const bespoke_call* call, char** report, bespoke_error** error) {
-  return computed(model, call, report, error, [&](bespoke_model& model, CallSettings settings) { return model.verify(std::move(settings)); });
+  return computed(model, call, report, error, [&](PersonalModel& model, CallSettings settings) { return model.verify(std::move(settings)); });
 }

@@ -1,66 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the handles of bespoke.h stand for, and how texts leave.
+// What the handles of bespoke.h stand for, the calls that are made with them, and how texts leave. A handle is a number that is never
+// given twice: what is done with one that was closed, or was never given, is an error and reads no memory.
 #pragma once
 
-#include <cstdlib>
-#include <cstring>
+#include <atomic>
 #include <memory>
-#include <new>
 #include <string>
 
 #include "api/arguments.h"
 #include "api/errors.h"
 #include "bespoke.h"
+#include "model/open_model.h"
 #include "model/session.h"
-#include "platform/fork.h"
-
-struct bespoke_model : bespoke::PersonalModel {
-  using PersonalModel::PersonalModel;
-  const bespoke::OwnProcess process;
-  std::shared_ptr<bespoke_model> open;  // itself, until it is closed; sessions keep it too
-};
-
-struct bespoke_session {
-  std::shared_ptr<bespoke_model> model;
-  bespoke::Session session;
-};
 
 namespace bespoke {
 
-inline void check_process(const bespoke_model& model) {
-  if (model.process.is_this()) return;
-  throw Error(Kind::State, "the model", "a handle of process " + std::to_string(model.process.number()) + " in its fork " + std::to_string(getpid()),
-              "a handle that this process has opened", "Open the model after the fork, or start the process without one (in Python: spawn)");
-}
+struct OpenSession {
+  std::shared_ptr<OpenModel> model;
+  Session session;
+  std::atomic<bool> closed{false};  // its call ends
+};
 
-inline bespoke_model& usable(bespoke_model* model) {
-  need(model, "model", "one that bespoke_open gave");
-  check_process(*model);
-  return *model;
-}
+using CancelFlag = std::shared_ptr<std::atomic<bool>>;
 
-inline Session& usable(bespoke_session* session) {
-  need(session, "session", "one that bespoke_session_open gave");
-  check_process(*session->model);
-  return session->session;
-}
+bespoke_model* handle_of(std::shared_ptr<OpenModel> model);
+bespoke_session* handle_of(std::shared_ptr<OpenSession> session);
+std::shared_ptr<OpenModel> found(bespoke_model* model);        // ConfigError for null, StateError where it is not open
+std::shared_ptr<OpenSession> found(bespoke_session* session);  // the same
+std::shared_ptr<OpenModel> taken_out(bespoke_model* model);    // null where it is not open; later calls do not find it
+std::shared_ptr<OpenSession> taken_out(bespoke_session* session);
+// A model that is about to be released. Where such a model has `state` and still ends a call, check_none_ends throws Busy.
+void note_released(const std::shared_ptr<OpenModel>& model);
+void check_none_ends(const std::string& state);
 
-inline void give(char** place, const std::string& text) {  // freed with bespoke_free
-  if (!place) return;
-  *place = static_cast<char*>(std::malloc(text.size() + 1));
-  if (!*place) throw std::bad_alloc();
-  std::memcpy(*place, text.c_str(), text.size() + 1);
-}
+struct CallOf {  // the settings of a call, with what they point to
+  explicit CallOf(const bespoke_call* given);
+  CallSettings settings;
+  CancelFlag cancel;
+};
 
+void give(char** place, const std::string& text);  // freed with bespoke_free; nothing where there is no place
 TrainRequest request_of(const bespoke_training* given);
-CallSettings call_of(const bespoke_call* given);
 
-// A call that computes with a model: `body` gets the model and its settings, and gives a text.
+// A verb that gives a text: `body` gets the model.
 template <class Body>
-bespoke_status computed(bespoke_model* model, const bespoke_call* call, char** found, bespoke_error** error, Body body) {
-  if (found) *found = nullptr;
+bespoke_status stored(bespoke_model* model, char** text, bespoke_error** error, Body body) {
+  if (text) *text = nullptr;
   return guarded(error, [&] {
-    give(found, body(usable(model), call_of(call)));
+    const OpenModel::Call call(found(model));
+    give(text, body(call.model()));
+  });
+}
+
+// A call that computes with a model and gives a text: `body` gets the model and the settings of the call.
+template <class Body>
+bespoke_status computed(bespoke_model* model, const bespoke_call* given, char** text, bespoke_error** error, Body body) {
+  if (text) *text = nullptr;
+  return guarded(error, [&] {
+    const OpenModel::Call call(found(model));
+    CallOf settings(given);
+    settings.settings.cancels.push_back(&call.interrupted());
+    give(text, body(call.model(), std::move(settings.settings)));
   });
 }
 

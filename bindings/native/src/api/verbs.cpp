@@ -7,15 +7,6 @@ using namespace bespoke;
 
 namespace {
 
-// `body` gets the model, and gives a text where there is a place for one.
-template <class Body>
-bespoke_status stored(bespoke_model* model, char** text, bespoke_error** error, Body body) {
-  if (text) *text = nullptr;
-  return guarded(error, [&] {
-    give(text, body(usable(model)));
-  });
-}
-
 template <class Number>
 void set(Number* place, Number value) {
   if (place) *place = value;
@@ -30,7 +21,7 @@ std::string folder_of(bespoke_text given) {
 }  // namespace
 
 bespoke_status bespoke_add_example(bespoke_model* model, const bespoke_example* given, char** added, bespoke_error** error) {
-  return stored(model, added, error, [&](bespoke_model& model) {
+  return stored(model, added, error, [&](PersonalModel& model) {
     need(given, "example", "one to add");
     const auto example = taken(given, BESPOKE_FIRST(bespoke_example, use), "bespoke_example");
     const std::string use = text_of(example.use, "bespoke_example.use");
@@ -43,56 +34,60 @@ bespoke_status bespoke_add_example(bespoke_model* model, const bespoke_example* 
 }
 
 bespoke_status bespoke_correct(bespoke_model* model, bespoke_text answer, bespoke_text better, char** added, bespoke_error** error) {
-  return stored(model, added, error, [&](bespoke_model& model) { return model.correct(text_of(answer, "answer"), text_of(better, "better")); });
+  return stored(model, added, error, [&](PersonalModel& model) { return model.correct(text_of(answer, "answer"), text_of(better, "better")); });
 }
 
 bespoke_status bespoke_list_examples(bespoke_model* model, char** examples, bespoke_error** error) {
-  return stored(model, examples, error, [](bespoke_model& model) { return model.list_examples(); });
+  return stored(model, examples, error, [](PersonalModel& model) { return model.list_examples(); });
 }
 
 bespoke_status bespoke_forget_example(bespoke_model* model, bespoke_text id, char** forgotten, bespoke_error** error) {
-  return stored(model, forgotten, error, [&](bespoke_model& model) { return model.forget_example(text_of(id, "id")); });
+  return stored(model, forgotten, error, [&](PersonalModel& model) { return model.forget_example(text_of(id, "id")); });
 }
 
 bespoke_status bespoke_planned_training(bespoke_model* model, char** planned, bespoke_error** error) {
-  return stored(model, planned, error, [](bespoke_model& model) { return model.planned_training(); });
+  return stored(model, planned, error, [](PersonalModel& model) { return model.planned_training(); });
 }
 
 bespoke_status bespoke_current_run(bespoke_model* model, char** run, bespoke_error** error) {
-  return stored(model, run, error, [](bespoke_model& model) { return model.current_run(); });
+  return stored(model, run, error, [](PersonalModel& model) { return model.current_run(); });
 }
 
 bespoke_status bespoke_count_examples(bespoke_model* model, int64_t* count, bespoke_error** error) {
   set<int64_t>(count, 0);
   return guarded(error, [&] {
-    set(count, usable(model).count_examples());
+    const OpenModel::Call call(found(model));
+    set(count, call.model().count_examples());
   });
 }
 
 bespoke_status bespoke_check_training(bespoke_model* model, const bespoke_training* training, bespoke_error** error) {
   return guarded(error, [&] {
-    usable(model).check_training(request_of(training));
+    const OpenModel::Call call(found(model));
+    call.model().check_training(request_of(training));
   });
 }
 
 bespoke_status bespoke_abandon_run(bespoke_model* model, int32_t* ended, bespoke_error** error) {
   set(ended, 0);
   return guarded(error, [&] {
-    set<int32_t>(ended, usable(model).abandon_run());
+    const OpenModel::Call call(found(model));
+    set<int32_t>(ended, call.model().abandon_run());
   });
 }
 
 bespoke_status bespoke_list_versions(bespoke_model* model, char** versions, bespoke_error** error) {
-  return stored(model, versions, error, [](bespoke_model& model) { return model.list_versions(); });
+  return stored(model, versions, error, [](PersonalModel& model) { return model.list_versions(); });
 }
 
 bespoke_status bespoke_rollback(bespoke_model* model, char** version, bespoke_error** error) {
-  return stored(model, version, error, [](bespoke_model& model) { return model.rollback(); });
+  return stored(model, version, error, [](PersonalModel& model) { return model.rollback(); });
 }
 
 bespoke_status bespoke_reset(bespoke_model* model, bespoke_error** error) {
   return guarded(error, [&] {
-    usable(model).reset();
+    const OpenModel::Call call(found(model));
+    call.model().reset();
   });
 }
 
@@ -101,13 +96,15 @@ bespoke_status bespoke_export_adapter(bespoke_model* model, bespoke_text folder,
     const std::string name = text_of(format, "format");
     const std::optional<AdapterFormat> known = value_named<AdapterFormat>(name);
     if (!known) throw Error(Kind::Config, setting("format"), in_quotes(name), "'peft', 'mlx' or 'gguf'", "Name one of these");
-    usable(model).export_adapter(folder_of(folder), *known, base != 0);
+    const OpenModel::Call call(found(model));
+    call.model().export_adapter(folder_of(folder), *known, base != 0);
   });
 }
 
 bespoke_status bespoke_import_adapter(bespoke_model* model, bespoke_text folder, int32_t trust_base, int64_t* version, bespoke_error** error) {
   set<int64_t>(version, 0);
   return guarded(error, [&] {
-    set(version, usable(model).import_adapter(folder_of(folder), trust_base != 0));
+    const OpenModel::Call call(found(model));
+    set(version, call.model().import_adapter(folder_of(folder), trust_base != 0));
   });
 }

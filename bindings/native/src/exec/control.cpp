@@ -12,19 +12,21 @@ constexpr auto kLook = std::chrono::milliseconds(5);  // how late a rest hears t
 
 }  // namespace
 
-Control::Control(const Limits& limits, const std::atomic<bool>* cancel, std::optional<double> deadline_seconds, Listener listener)
-    : limits_(limits) {
-  begin(cancel, deadline_seconds, std::move(listener));
-}
+Control::Control(const Limits& limits, CallSettings settings) : limits_(limits) { begin(std::move(settings)); }
 
-void Control::begin(const std::atomic<bool>* cancel, std::optional<double> deadline_seconds, Listener listener) {
-  cancel_ = cancel;
-  listener_ = std::move(listener);
+void Control::begin(CallSettings settings) {
+  cancels_ = std::move(settings.cancels);
+  listener_ = std::move(settings.listener);
   ended_by_listener_ = false;
   deadline_.reset();
-  if (deadline_seconds)
+  if (settings.deadline_seconds)
     deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                   std::chrono::duration<double>(std::min(*deadline_seconds, kLongestDeadline)));
+                                   std::chrono::duration<double>(std::min(*settings.deadline_seconds, kLongestDeadline)));
+}
+
+bool Control::cancelled() const {
+  return ended_by_listener_ ||
+         std::any_of(cancels_.begin(), cancels_.end(), [](const auto* flag) { return flag->load(std::memory_order_relaxed); });
 }
 
 bool Control::has_time_for(double seconds) const {

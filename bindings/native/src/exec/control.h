@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <vector>
 
 #include "enums.h"
 #include "platform/memory.h"
@@ -32,16 +33,21 @@ struct Told {  // to whom follows a call
   int64_t footprint_bytes = 0;
 };
 
+using Listener = std::function<bool(const Told&)>;  // true: the call shall end
+
+struct CallSettings {  // of one call
+  std::vector<const std::atomic<bool>*> cancels;  // any of them ends it; they outlive it
+  std::optional<double> deadline_seconds;         // from its beginning; none: no deadline
+  Listener listener;
+};
+
 class Control {
  public:
   using Clock = std::chrono::steady_clock;
-  using Listener = std::function<bool(const Told&)>;  // true: the call shall end
 
-  explicit Control(const Limits& limits, const std::atomic<bool>* cancel = nullptr, std::optional<double> deadline_seconds = std::nullopt,
-                   Listener listener = {});
+  explicit Control(const Limits& limits, CallSettings settings = {});
 
-  // Another call: nothing of the one before holds any more. `cancel` may be null. `deadline_seconds` from now; none: no deadline.
-  void begin(const std::atomic<bool>* cancel, std::optional<double> deadline_seconds, Listener listener);
+  void begin(CallSettings settings);  // another call: nothing of the one before holds any more
 
   const Limits& limits() const { return limits_; }
   bool must_end() const { return cancelled() || (deadline_ && Clock::now() >= *deadline_); }
@@ -55,10 +61,10 @@ class Control {
   void tell(Phase phase, int64_t step = 0, int64_t steps = 0, double loss = std::numeric_limits<double>::quiet_NaN());
 
  private:
-  bool cancelled() const { return ended_by_listener_ || (cancel_ && cancel_->load(std::memory_order_relaxed)); }
+  bool cancelled() const;
 
   const Limits& limits_;
-  const std::atomic<bool>* cancel_ = nullptr;
+  std::vector<const std::atomic<bool>*> cancels_;
   std::optional<Clock::time_point> deadline_;
   Listener listener_;
   MemoryColumns columns_;

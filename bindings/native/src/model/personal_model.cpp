@@ -69,12 +69,7 @@ PersonalModel::PersonalModel(const BundlePlace& bundle, const std::string& state
   bundle_->remember(*hashes_);
 }
 
-PersonalModel::~PersonalModel() {
-  wait();
-  hashes_->save();
-}
-
-void PersonalModel::wait() { const std::scoped_lock until_none_runs(storing_, computing_); }
+PersonalModel::~PersonalModel() { hashes_->save(); }
 
 void PersonalModel::reset_for_new_base(const BundlePlace& place, const std::string& state, const Trust& trust) {
   if (!place.path.empty()) check_apart(state, place.path);
@@ -116,7 +111,7 @@ std::string PersonalModel::compute(CallSettings settings, Work work) {
     limits_.idle_bytes = footprint_now();
     limit();
   }
-  control_.begin(settings.cancel, settings.deadline_seconds, std::move(settings.listener));
+  control_.begin(std::move(settings));
   return work();
 }
 

@@ -22,12 +22,6 @@ namespace bespoke {
 
 class Answering;
 
-struct CallSettings {  // of one call that computes
-  const std::atomic<bool>* cancel = nullptr;
-  std::optional<double> deadline_seconds;
-  Control::Listener listener;
-};
-
 enum class LimitCounts { process, added_since_open, added_since_call };
 
 class PersonalModel {
@@ -38,7 +32,7 @@ class PersonalModel {
   // the bundle or holds it.
   PersonalModel(const BundlePlace& bundle, const std::string& state, const Trust& trust, std::unique_ptr<Engine> engine,
                 MakeEngine make_engine, double memory_mb, LimitCounts limit_counts);
-  ~PersonalModel();  // waits for the calls that run
+  ~PersonalModel();
 
   // Moves a state to a bundle of another base: adapters go, examples are kept and tokenized again. All files of the bundle are read and
   // their hashes checked before anything is deleted.
@@ -73,12 +67,12 @@ class PersonalModel {
   // For sessions. Throws Busy like the others.
   std::string answer(CallSettings settings, const std::function<std::string(Answering&)>& work);
   std::string packed_folder() const;
+  const std::string& state_folder() const { return store_->folder(); }
   const Manifest& manifest() const { return bundle_->manifest(); }
   BundleText& text() { return *text_; }
 
   void set_limit(double memory_mb);
   void set_pace(double share);
-  void wait();  // for the calls that run
 
   const char* authenticated() const { return authenticated_; }
 

@@ -16,7 +16,6 @@ namespace bespoke {
 class Session {
  public:
   Session(PersonalModel& model, const AnswerSettings& settings);  // GenerationError for a setting out of its range
-  ~Session() { const std::lock_guard<std::mutex> until_none_runs(in_use_); }
 
   // More of the conversation, as JSON: messages, a text or token ids. An answer that has not ended ends here. Where the context has no
   // room for it and an answer, the first time is a GenerationError, later the answer ends before it begins ("context_full"). Where it

@@ -274,7 +274,7 @@ int run(const json& request) {
       const std::lock_guard<std::mutex> held(running.lock);
       running.model = nullptr;
     }
-    bespoke_close(model);
+    bespoke_release(model);
   };
 
   int status = 0;

@@ -25,7 +25,11 @@ jlong open(JNIEnv* env, jclass, jbyteArray path, jint descriptor, jlong offset, 
   });
 }
 
-void close(JNIEnv*, jclass, jlong model) { bespoke_close(pointer<bespoke_model>(model)); }
+void close(JNIEnv* env, jclass, jlong model) {
+  guarded(env, [&] {
+    checked(env, [&](bespoke_error** error) { return bespoke_close(pointer<bespoke_model>(model), -1, error); });
+  });
+}
 
 void install(JNIEnv* env, jclass, jobjectArray archives, jbyteArray folder, jbyteArray pin, jbyteArray key, jboolean require_authenticated) {
   guarded(env, [&] {

@@ -68,6 +68,6 @@ class Conversation internal constructor(private val handle: Handle, private val 
         decoded(AnswerPiece.serializer(), NativeApi.sessionNext(session, cancel, 0.0, receiver))
     }
 
-    /** Waits for its call. Closing again does nothing. */
+    /** Ends its call, without waiting for it. Closing again does nothing. */
     override fun close(): Unit = handle.close()
 }

@@ -3,7 +3,7 @@ package dev.bespoke
 
 /**
  * The functions of bespoke.h, one for one (bespoke_jni.cpp). Texts are UTF-8 bytes, null or empty where there is none; models, sessions
- * and cancel tokens are pointers. Each may throw [NativeFailure].
+ * and cancel tokens are numbers. Each may throw [NativeFailure].
  */
 internal object NativeApi {
     init {

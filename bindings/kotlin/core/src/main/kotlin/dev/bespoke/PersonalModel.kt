@@ -94,13 +94,13 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
     suspend fun conversation(generation: Generation = Generation()): Conversation = withContext(Dispatchers.IO) {
         val stops = generation.stopTexts.takeIf { it.isNotEmpty() }
             ?.let { json.encodeToString(ListSerializer(String.serializer()), it).bytes() }
-        val session = handle.child("the conversation", NativeApi::sessionClose) {
+        val session = handle.use {
             NativeApi.sessionOpen(
                 it, generation.maxTokens ?: 0, generation.temperature, generation.topP ?: 0.0, generation.topK ?: 0, generation.seed, stops,
                 generation.notes,
             )
         }
-        Conversation(session, receiver)
+        Conversation(Handle(session, NativeApi::sessionClose), receiver)
     }
 
     /** How likely what answers finds each of [answers] to a prompt, as it was trained on both, in their order. */
@@ -152,7 +152,10 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
     /** The share of its time in which a call computes, more than 0 and at most 1. */
     fun setPace(share: Double): Unit = handle.use { NativeApi.setPace(it, share) }
 
-    /** Cancels the calls that run, waits for them, and gives all memory back. Closing again does nothing. */
+    /**
+     * Cancels the calls that run, waits for them, and gives all memory back. Its conversations end too. Closing again does nothing.
+     * [Busy] from within a call of this model, such as [Training.stop]: return from it first.
+     */
     override fun close(): Unit = handle.close()
 
     private val receiver = receiver(stop = null)
@@ -175,7 +178,7 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
                     trust.requireAuthenticated, options.threads ?: 0, options.cache?.bytes(), true,
                 )
             }
-            PersonalModel(Handle("the model", model, free = NativeApi::close))
+            PersonalModel(Handle(model, NativeApi::close))
         }
 
         /** Makes the bundle [folder] out of its archives, in the place of an older bundle or of nothing. */
