@@ -25,7 +25,7 @@ static void check(bespoke_status status) {
 static char *trained(const char *path, const char *state, int examples, char **json) {
   bespoke_model *model = NULL;
   bespoke_bundle bundle = {.struct_size = sizeof bundle, .path = text(path)};
-  bespoke_options options = {.struct_size = sizeof options, .limit_is_added = BESPOKE_LIMIT_SINCE_OPEN};
+  bespoke_options options = {.struct_size = sizeof options, .limit_counts = BESPOKE_LIMIT_SINCE_OPEN};
   check(bespoke_open(&bundle, text(state), &options, &model, &error));
   for (int i = 0; i < examples; i++) {
     bespoke_example example = {.struct_size = sizeof example, .json = text(json[i]), .use = text("train")};

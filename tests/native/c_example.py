@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from safetensors.numpy import load_file
@@ -22,11 +23,13 @@ def example_bundle(place: Path) -> Path:
 
 
 def check_what_it_said(lines: str, adapter: Path) -> None:
-    everything = [(line.split(" ", 1)[0], json.loads(line.split(" ", 1)[1])) for line in lines.splitlines()]
-    said = [(what, found) for what, found in everything if what != "piece"]
-    pieces = [found for what, found in everything if what == "piece"]
-    assert [piece["stopped_because"] for piece in pieces].count(None) == len(pieces) - 2
-    assert pieces[-1]["stopped_because"] in ("max_tokens", "stop_token")
+    ends = re.findall(r"^ended (\d) after (\d+) tokens$", lines, re.MULTILINE)
+    assert len(ends) == 2
+    assert {int(end) for end, _ in ends} <= {1, 3}  # BESPOKE_END_STOP_TOKEN, BESPOKE_END_MAX_TOKENS
+    pieces = re.findall(r"^piece (-?\d+) ", lines, re.MULTILINE)
+    assert len([token for token in pieces if token != "-1"]) == sum(int(tokens) for _, tokens in ends)
+    known = re.findall(r"^(added|trained|versions|forgotten|left) (.*)$", lines, re.MULTILINE)
+    said = [(what, json.loads(found)) for what, found in known]
     assert [what for what, _ in said] == ["added"] * 3 + ["trained"] * 2 + ["versions", "forgotten", "left"]
     first, second = said[3][1], said[4][1]
     assert (first["stopped_because"], first["total_steps"], first["accepted"]) == ("stop_requested", 5, None)

@@ -43,9 +43,9 @@ def test_the_library_exports_the_functions_of_the_header_and_nothing_else(native
 
 @pytest.fixture(scope="module")
 def grown_header(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """bespoke.h of a later version: each struct that says its size has two more fields."""
+    """bespoke.h of a later version: each struct that says its size has one more number, and what keeps padding from its end."""
     folder = tmp_path_factory.mktemp("grown")
-    grown = lambda found: found[0].replace("\n} bespoke", "\n  uint64_t later[2];\n} bespoke")  # noqa: E731
+    grown = lambda found: found[0].replace("\n} bespoke", "\n  int32_t later, reserved_later;\n} bespoke")  # noqa: E731
     text, count = STRUCT.subn(grown, HEADER.read_text())
     assert count >= 7
     (folder / "bespoke.h").write_text(text)

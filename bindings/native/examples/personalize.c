@@ -42,13 +42,12 @@ static int32_t tell(void *context, const bespoke_progress *progress) {
 /* An app shows each piece as it comes. Messages are fed as "[{\"role\": \"user\", \"content\": ...}]" where the model has a chat template. */
 static void answer(bespoke_session *session, const char *prompt) {
   check(bespoke_session_feed(session, text(prompt), &error));
-  int ended = 0;
-  while (!ended) {
-    char *piece = NULL;
+  const bespoke_piece *piece = NULL;
+  do {
     check(bespoke_session_next(session, NULL, &piece, &error));
-    ended = strstr(piece, "\"stopped_because\":null") == NULL; /* "context_full": open another session with the last messages */
-    show("piece", piece);
-  }
+    printf("piece %" PRId64 " %s\n", piece->token, piece->text.data);
+  } while (piece->ended == BESPOKE_GOES_ON); /* BESPOKE_END_CONTEXT_FULL: open another session with the last messages */
+  printf("ended %d after %" PRId64 " tokens\n", piece->ended, piece->tokens);
 }
 
 int main(int argc, char **argv) {

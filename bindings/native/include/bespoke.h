@@ -18,7 +18,8 @@
  *           bespoke_error_free. No exception crosses this border. A null where none may be is BESPOKE_CONFIG_ERROR; null for `error`,
  *           `report` or what is freed or closed does nothing.
  * Structs   begin with `struct_size`, which is sizeof of the struct in the header that the caller was compiled with. They grow at
- *           their ends. What a caller's struct does not have yet counts as 0; what this library does not know yet must be 0.
+ *           their ends, or into `reserved`, which is 0. None ends in padding, whose bytes a later library could take for a field. What a
+ *           caller's struct does not have yet counts as 0; what this library does not know yet must be 0.
  * Texts     go in as pointer and length, UTF-8, and need no 0 at their end; an empty one may be null. They come out with a 0 at their
  *           end and are freed with bespoke_free. MB = 10^6 bytes.
  */
@@ -200,10 +201,12 @@ typedef struct bespoke_bundle {
   bespoke_text path;     /* a folder, a folder with weights.zip and method.zip in it, or a zip; empty: what follows */
   uint64_t offset, size; /* of a zip within an open file, for instance an asset that an APK stores uncompressed */
   int32_t descriptor;    /* of that file. It may be closed after bespoke_open */
+  int32_t reserved;      /* 0 */
 } bespoke_bundle;
 
-/* All of the process; or what is added to what it held when bespoke_open was called, or when the call that computes began: for a process
- * that is more than its model, an app's, a JVM's, Python's. */
+/* What a limit counts: all of the process; or what is added to what it held when bespoke_open was called, or when the call that computes
+ * began: for a process that is more than its model, an app's, a JVM's, Python's. */
+typedef int32_t bespoke_limit_counts;
 enum { BESPOKE_LIMIT_OF_PROCESS = 0, BESPOKE_LIMIT_SINCE_OPEN = 1, BESPOKE_LIMIT_SINCE_CALL = 2 };
 
 typedef struct bespoke_options {
@@ -219,7 +222,8 @@ typedef struct bespoke_options {
   int32_t require_authenticated; /* not 0: BESPOKE_SIGNATURE_ERROR where neither pin nor key is given */
   bespoke_text cache;            /* a folder of the app's that an engine may fill and the system may empty, or empty: none; of the core's
                                     own engine then a folder in the state's */
-  int32_t limit_is_added;        /* what a limit counts, also that of bespoke_set_limit: one of the numbers above */
+  bespoke_limit_counts limit_counts; /* also of the limit that bespoke_set_limit sets */
+  int32_t reserved;              /* 0 */
 } bespoke_options;
 
 /* Opens a bundle and the user's state folder, which is made where there is none. `options` may be null. */
@@ -401,12 +405,34 @@ typedef struct bespoke_generation {
   uint64_t seed;           /* it and the number of tokens before decide each draw */
   bespoke_text stop_texts; /* JSON array of texts that end an answer and are no part of it, or empty */
   int32_t notes;           /* not 0: each question is asked with the notes among the user's examples that are nearest to it */
+  int32_t reserved;        /* 0 */
 } bespoke_generation;
+
+/* Why an answer ended. The list only grows. */
+typedef int32_t bespoke_answer_end;
+enum {
+  BESPOKE_GOES_ON = 0,
+  BESPOKE_END_STOP_TOKEN = 1,   /* the model ended it */
+  BESPOKE_END_STOP_TEXT = 2,
+  BESPOKE_END_MAX_TOKENS = 3,
+  BESPOKE_END_CONTEXT_FULL = 4, /* no room for more: open another session with the last messages */
+};
+
+/* What an answer grew by. */
+typedef struct bespoke_piece {
+  size_t struct_size;
+  bespoke_text text;        /* whole characters that the token completed, with a 0 behind them; empty until one is whole, and where the
+                               bundle has no tokenizer */
+  int64_t token;            /* its id; -1: none, a last piece without a token */
+  int64_t tokens;           /* of the answer so far */
+  bespoke_answer_end ended; /* BESPOKE_GOES_ON until the last piece */
+  int32_t reserved;         /* 0 */
+} bespoke_piece;
 
 /* One conversation. It is pulled:
  *
  *   feed        messages, a text or token ids, as JSON; for the next turn those that are new
- *   next        one token of the answer and the text that it completes (answer_piece), again until `stopped_because` is not null
+ *   next        one token of the answer and the text that it completes, again until `ended` is not BESPOKE_GOES_ON
  *
  * An answer is of one adapter, the one that answers when its first token is asked for; the next answer takes the newest again. Only where
  * that adapter is forgotten and the model trains in the middle of an answer, another one goes on with it. What a session holds between
@@ -426,9 +452,11 @@ BESPOKE_API void bespoke_session_close(bespoke_session *session);
  * as many of the last messages as are wanted. */
 BESPOKE_API bespoke_status bespoke_session_feed(bespoke_session *session, bespoke_text prompt, bespoke_error **error);
 
-/* The first one after `feed` reads the prompt, which takes longest. BESPOKE_CANCELLED, BESPOKE_BUSY and every other error say that
+/* `*piece` is the session's and valid until its next call. The first one after `feed` reads the prompt, which takes longest.
+ * BESPOKE_CANCELLED, BESPOKE_BUSY and every other error say that
  * nothing was said: the same token may be asked for again. */
-BESPOKE_API bespoke_status bespoke_session_next(bespoke_session *session, const bespoke_call *call, char **piece, bespoke_error **error);
+BESPOKE_API bespoke_status bespoke_session_next(bespoke_session *session, const bespoke_call *call, const bespoke_piece **piece,
+                                                bespoke_error **error);
 
 /* How likely the adapter that answers finds each of `answers` behind a prompt, as it was trained on both (score, a list in their order):
  * a JSON array of texts, or, to token ids, of arrays of token ids. The prompt is JSON, as for bespoke_session_feed. */

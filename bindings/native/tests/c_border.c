@@ -304,13 +304,40 @@ static void structs_of_later_headers_are_taken_where_what_is_new_is_zero(void) {
   bespoke_error *error = NULL;
   bespoke_status code = open_at(bundle, state, &options.known, &model, &error);
   EXPECT(!model && is(error, code, "ConfigError"));
-  options.known.struct_size = offsetof(bespoke_options, require_authenticated);
+  options.later[3] = 0, options.known.reserved = 1;
+  code = open_at(bundle, state, &options.known, &model, &error);
+  EXPECT(!model && is(error, code, "ConfigError"));
+  options.known.reserved = 0, options.known.struct_size = offsetof(bespoke_options, require_authenticated);
   EXPECT(open_at(bundle, state, &options.known, &model, NULL) == BESPOKE_CONFIG_ERROR);
   options.known.struct_size = (size_t)-1;
   EXPECT(open_at(bundle, state, &options.known, &model, NULL) == BESPOKE_CONFIG_ERROR);
 }
 
+/* What was in the memory of a struct before its fields were set is no field, in this library and in later ones. */
+static void structs_have_no_bytes_that_are_not_fields(void) {
+  bespoke_options options;
+  bespoke_bundle place;
+  memset(&options, 0xa5, sizeof options), memset(&place, 0xa5, sizeof place);
+  options.struct_size = offsetof(bespoke_options, reserved) + sizeof options.reserved;
+  options.memory_mb = -1, options.pin_sha256 = text(NULL), options.public_key = NULL, options.engine = NULL, options.threads = 1;
+  options.require_authenticated = 0, options.cache = text(NULL), options.limit_counts = BESPOKE_LIMIT_OF_PROCESS, options.reserved = 0;
+  place.struct_size = offsetof(bespoke_bundle, reserved) + sizeof place.reserved;
+  place.path = text(bundle), place.offset = place.size = 0, place.descriptor = 0, place.reserved = 0;
+  bespoke_model *model = NULL;
+  EXPECT(bespoke_open(&place, text(state), &options, &model, NULL) == 0);
+  bespoke_generation generation;
+  memset(&generation, 0xa5, sizeof generation);
+  generation.struct_size = offsetof(bespoke_generation, reserved) + sizeof generation.reserved;
+  generation.max_tokens = 1, generation.temperature = 0, generation.top_p = 0, generation.top_k = 0, generation.seed = 0;
+  generation.stop_texts = text(NULL), generation.notes = 0, generation.reserved = 0;
+  bespoke_session *session = NULL;
+  EXPECT(bespoke_session_open(model, &generation, &session, NULL) == 0);
+  bespoke_session_close(session);
+  EXPECT(bespoke_close(model, 0, NULL) == 0);
+}
+
 static const check checks[] = {
+    CHECK(structs_have_no_bytes_that_are_not_fields),
     CHECK(nulls_before_a_model_is_open),
     CHECK(nulls_of_an_open_model),
     CHECK(an_engine_is_copied_and_destroyed_once),

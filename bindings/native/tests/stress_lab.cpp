@@ -217,11 +217,9 @@ class Stress {
     settings.cancel = cancel.get();
     settings.deadline_seconds = chance % 8 ? 0 : 0.001;
     if (chance % 5 == 0) bespoke_cancel_set(cancel.get());
-    char* piece = nullptr;
+    const bespoke_piece* piece = nullptr;
     call_on(session, "next", {BESPOKE_BUSY, BESPOKE_CANCELLED, BESPOKE_BUDGET_EXCEEDED}, bespoke_session_next, &settings, &piece);
-    const bool ended = piece && !std::strstr(piece, "\"stopped_because\":null");
-    bespoke_free(piece);
-    return ended;
+    return piece && piece->ended != BESPOKE_GOES_ON;
   }
 
   template <class Function, class... Arguments>

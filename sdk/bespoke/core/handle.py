@@ -28,6 +28,7 @@ from bespoke.core.library import (
     CExample,
     CGeneration,
     COptions,
+    CPiece,
     CProgress,
     CTraining,
     Library,
@@ -39,13 +40,23 @@ from bespoke.core.library import (
 from bespoke.core.process import POLL_SECONDS, check_process
 from bespoke.errors import Busy, StateError
 from bespoke.remedies import verb
-from bespoke.rules.records import AddedExample, AnswerPiece, ExampleInfo, Forgotten, PlannedTraining, Run, Version
+from bespoke.rules.records import (
+    AddedExample,
+    AnswerEnd,
+    AnswerPiece,
+    ExampleInfo,
+    Forgotten,
+    PlannedTraining,
+    Run,
+    Version,
+)
 from bespoke.rules.report import Listener, Phase, Progress
 
 __all__ = ["Handle", "Place", "Request"]
 
 Stop = Callable[[], bool]
 _PHASES: tuple[Phase, ...] = get_args(Phase)  # by their numbers in C
+_ENDS: tuple[AnswerEnd, ...] = get_args(AnswerEnd)  # by their numbers in C, from 1
 
 
 @dataclass(frozen=True)
@@ -246,8 +257,9 @@ class Handle:
         seconds: float | None = None,
         on_progress: Listener | None = None,
         stop: Stop | None = None,
-    ) -> dict[str, Any]:
-        """Returns the result of a call of the model, or of `session` if it is given.
+        ask: Callable[..., Any] | None = None,
+    ) -> Any:
+        """Returns the result of a call of the model, or of `session` if it is given: its JSON document, or what `ask` makes of it.
 
         The call runs on a thread of its own, so this thread can receive an interrupt. This thread also calls the callbacks. The
         core waits while `on_progress` runs. `stop` is asked after each progress and 20 times a second.
@@ -267,7 +279,8 @@ class Handle:
             with self._open() as model, ThreadPoolExecutor(1, "bespoke") as alone:
                 if stop is not None and stop():
                     self._library.plain("bespoke_cancel_set", cancel)
-                done = alone.submit(self._library.ask, name, session or model, *arguments, c.byref(call))
+                call_it: Callable[..., Any] = ask or self._library.ask
+                done = alone.submit(call_it, name, session or model, *arguments, c.byref(call))
                 done.add_done_callback(lambda _: reported.put(None))
                 try:
                     for progress in _until_none(reported):
@@ -285,8 +298,7 @@ class Handle:
                     gone.set()
                     heard.release()  # the core may wait to report a progress
                     raise
-                result: dict[str, Any] = done.result()
-                return result
+                return done.result()
         finally:
             self._library.plain("bespoke_cancel_free", cancel)
 
@@ -308,7 +320,19 @@ class HandleConversation:
             self._core._library.call("bespoke_session_feed", self._session, text(prompt))
 
     def next(self) -> AnswerPiece:
-        return record(AnswerPiece, self._core._computed("bespoke_session_next", [], self._session))
+        piece: AnswerPiece = self._core._computed("bespoke_session_next", [], self._session, ask=self._asked)
+        return piece
+
+    def _asked(self, name: str, *arguments: Any) -> AnswerPiece:
+        given = c.POINTER(CPiece)()
+        self._core._library.call(name, *arguments, c.byref(given))
+        piece = given.contents
+        return AnswerPiece(
+            c.string_at(piece.text.data, piece.text.size).decode(),
+            None if piece.token < 0 else piece.token,
+            piece.tokens,
+            _ENDS[piece.ended - 1] if piece.ended else None,
+        )
 
 
 def _progress(given: CProgress) -> Progress:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["InProcess", "Torch"]
 
-SINCE_THE_CALL = 2  # bespoke_options.limit_is_added
+SINCE_THE_CALL = 2  # bespoke_options.limit_counts
 Result = TypeVar("Result")
 
 
@@ -129,7 +129,7 @@ class InProcess:
                     self._place,
                     engine=c.cast(c.pointer(torch.engine.table), c.c_void_p),
                     memory_mb=limit_megabytes(limit),
-                    limit_is_added=SINCE_THE_CALL,
+                    limit_counts=SINCE_THE_CALL,
                 )
                 self._torch, self._core = torch, core  # the handle calls the engine, which must live as long
 

@@ -46,6 +46,7 @@ class CBundle(c.Structure):
         ("offset", c.c_uint64),
         ("size", c.c_uint64),
         ("descriptor", c.c_int32),
+        ("reserved", c.c_int32),
     )
 
 
@@ -59,7 +60,8 @@ class COptions(c.Structure):
         ("threads", c.c_int32),
         ("require_authenticated", c.c_int32),
         ("cache", CText),
-        ("limit_is_added", c.c_int32),
+        ("limit_counts", c.c_int32),
+        ("reserved", c.c_int32),
     )
 
 
@@ -113,6 +115,18 @@ class CGeneration(c.Structure):
         ("seed", c.c_uint64),
         ("stop_texts", CText),
         ("notes", c.c_int32),
+        ("reserved", c.c_int32),
+    )
+
+
+class CPiece(c.Structure):
+    _fields_ = (
+        ("struct_size", c.c_size_t),
+        ("text", CText),
+        ("token", c.c_int64),
+        ("tokens", c.c_int64),
+        ("ended", c.c_int32),
+        ("reserved", c.c_int32),
     )
 
 
@@ -127,6 +141,7 @@ STRUCTS: dict[str, type[c.Structure]] = {
     "bespoke_progress": CProgress,
     "bespoke_call": CCall,
     "bespoke_generation": CGeneration,
+    "bespoke_piece": CPiece,
 }
 
 _MODEL, _SESSION, _ERROR = c.c_void_p, c.c_void_p, c.POINTER(c.POINTER(CError))
@@ -168,7 +183,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "bespoke_session_open": (_STATUS, (_MODEL, c.POINTER(CGeneration), c.POINTER(_SESSION), _ERROR)),
     "bespoke_session_close": (None, (_SESSION,)),
     "bespoke_session_feed": (_STATUS, (_SESSION, CText, _ERROR)),
-    "bespoke_session_next": (_STATUS, (_SESSION, c.POINTER(CCall), _OUT, _ERROR)),
+    "bespoke_session_next": (_STATUS, (_SESSION, c.POINTER(CCall), c.POINTER(c.POINTER(CPiece)), _ERROR)),
     "bespoke_score": (_STATUS, (_MODEL, CText, CText, c.POINTER(CCall), _OUT, _ERROR)),
     "bespoke_classify": (_STATUS, (_MODEL, CText, CText, c.POINTER(CCall), _OUT, _ERROR)),
     "bespoke_version": (c.c_char_p, ()),

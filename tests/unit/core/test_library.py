@@ -23,6 +23,8 @@ PLAIN = {
     "uint64_t": c.c_uint64,
     "double": c.c_double,
     "bespoke_status": c.c_int32,
+    "bespoke_limit_counts": c.c_int32,
+    "bespoke_answer_end": c.c_int32,
     "void": None,
     "char *": c.c_char_p,
     "uint8_t *": c.c_char_p,

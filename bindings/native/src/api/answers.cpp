@@ -25,13 +25,25 @@ std::vector<std::string> texts_of(const std::string& json) {
 }
 
 AnswerSettings settings_of(const bespoke_generation* given) {
-  const auto generation = taken(given, BESPOKE_FIRST(bespoke_generation, stop_texts), "bespoke_generation");
+  const auto generation = taken(given, BESPOKE_FIRST(bespoke_generation, reserved), "bespoke_generation");
   AnswerSettings settings;
   settings.max_tokens = generation.max_tokens;
   settings.sampling = {generation.temperature, generation.top_p == 0 ? 1 : generation.top_p, generation.top_k, generation.seed};
   settings.stop_texts = texts_of(text_of(generation.stop_texts, "bespoke_generation.stop_texts"));
   settings.notes = generation.notes != 0;
   return settings;
+}
+
+bespoke_answer_end end_of(std::optional<AnswerEnd> end) {
+  static_assert(BESPOKE_END_STOP_TOKEN == static_cast<int>(AnswerEnd::stop_token) + 1 &&
+                BESPOKE_END_STOP_TEXT == static_cast<int>(AnswerEnd::stop_text) + 1 &&
+                BESPOKE_END_MAX_TOKENS == static_cast<int>(AnswerEnd::max_tokens) + 1 &&
+                BESPOKE_END_CONTEXT_FULL == static_cast<int>(AnswerEnd::context_full) + 1);
+  return end ? static_cast<int32_t>(*end) + 1 : BESPOKE_GOES_ON;
+}
+
+bespoke_piece piece_of(const AnswerPiece& said) {
+  return {sizeof(bespoke_piece), {said.text.c_str(), said.text.size()}, said.token.value_or(-1), said.tokens, end_of(said.stopped_because), 0};
 }
 
 }  // namespace
@@ -59,14 +71,19 @@ bespoke_status bespoke_session_feed(bespoke_session* session, bespoke_text promp
   });
 }
 
-bespoke_status bespoke_session_next(bespoke_session* session, const bespoke_call* call, char** piece, bespoke_error** error) {
+bespoke_status bespoke_session_next(bespoke_session* session, const bespoke_call* call, const bespoke_piece** piece,
+                                    bespoke_error** error) {
   if (piece) *piece = nullptr;
   return guarded(error, [&] {
     const std::shared_ptr<OpenSession> opened = found(session);
     const OpenModel::Call running(opened->model);
     CallOf settings(call);
     settings.settings.cancels.insert(settings.settings.cancels.end(), {&running.interrupted(), &opened->closed});
-    give(piece, opened->session.next(std::move(settings.settings)));
+    AnswerPiece said = opened->session.next(std::move(settings.settings));
+    const std::lock_guard<std::mutex> held(opened->saying);
+    opened->said = std::move(said);
+    opened->piece = piece_of(opened->said);
+    if (piece) *piece = &opened->piece;
   });
 }
 

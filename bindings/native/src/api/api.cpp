@@ -36,7 +36,7 @@ namespace {
 
 BundlePlace place_of(const bespoke_bundle* given) {
   need(given, "bundle", "where the bundle is");
-  const auto bundle = taken(given, BESPOKE_FIRST(bespoke_bundle, descriptor), "bespoke_bundle");
+  const auto bundle = taken(given, BESPOKE_FIRST(bespoke_bundle, reserved), "bespoke_bundle");
   const std::string path = path_of(bundle.path, "bespoke_bundle.path");
   if (!path.empty()) return path;
   if (!bundle.size) throw Error(Kind::Config, "bespoke_bundle", "neither a path nor a range of a file", "one of both", "Give one");
@@ -44,7 +44,7 @@ BundlePlace place_of(const bespoke_bundle* given) {
 }
 
 bespoke_options options_of(const bespoke_options* given) {
-  return taken(given, BESPOKE_FIRST(bespoke_options, require_authenticated), "bespoke_options");
+  return taken(given, BESPOKE_FIRST(bespoke_options, reserved), "bespoke_options");
 }
 
 Trust trust_of(const bespoke_options& options) {
@@ -60,7 +60,7 @@ Trust trust_of(const bespoke_options& options) {
 
 // The caller's engine is the core's from here on, whatever happens.
 std::unique_ptr<Engine> engine_of(const bespoke_engine& given) {
-  const auto table = taken(&given, BESPOKE_FIRST(bespoke_engine, runs_graphs), "bespoke_engine");
+  const auto table = taken(&given, BESPOKE_FIRST(bespoke_engine, parallel), "bespoke_engine");
   std::unique_ptr<Engine> engine;
   try {
     engine = std::make_unique<Engine>(table);
@@ -88,9 +88,9 @@ void check_threads(int threads) {
     throw Error(Kind::Config, setting("threads"), std::to_string(threads), "0 or more", "Give 0 for as many as there are processors");
 }
 
-LimitCounts limit_counts_of(int32_t given) {
+LimitCounts limit_counts_of(bespoke_limit_counts given) {
   if (given < BESPOKE_LIMIT_OF_PROCESS || given > BESPOKE_LIMIT_SINCE_CALL)
-    throw Error(Kind::Config, "limit_is_added", std::to_string(given), "0, 1 or 2", "Say what the limit counts");
+    throw Error(Kind::Config, "bespoke_options.limit_counts", std::to_string(given), "0, 1 or 2", "Say what the limit counts");
   return static_cast<LimitCounts>(given);
 }
 
@@ -160,7 +160,7 @@ bespoke_status bespoke_open(const bespoke_bundle* bundle, bespoke_text state, co
     };
     check_none_ends(folder);
     auto opened = std::make_unique<PersonalModel>(place, folder, trust_of(options), std::move(engine), make_engine, options.memory_mb,
-                                                  limit_counts_of(options.limit_is_added));
+                                                  limit_counts_of(options.limit_counts));
     const std::string opened_state = opened->state_folder();
     *model = handle_of(std::make_shared<OpenModel>(std::move(opened), opened_state));
   });

@@ -36,6 +36,16 @@ inline std::string path_of(bespoke_text given, const char* what) {
   return path;
 }
 
+// Whether a struct has room to grow into that is set.
+template <class Struct>
+auto reserves(const Struct& given, int) -> decltype(given.reserved != 0) {
+  return given.reserved != 0;
+}
+template <class Struct>
+bool reserves(const Struct&, long) {
+  return false;
+}
+
 // A struct as this library knows it. `first` is its size in version 1.0: up to its last field then. What the caller's does not have
 // is 0; what this library does not know must be.
 template <class Struct>
@@ -52,9 +62,25 @@ Struct taken(const Struct* given, size_t first, const char* what) {
   for (size_t i = sizeof known; i < size; i++)
     if (bytes[i]) refuse("a field behind byte " + std::to_string(sizeof known) + " that is set", "fields that this library has");
   std::memcpy(static_cast<void*>(&known), given, size < sizeof known ? size : sizeof known);
+  if (reserves(known, 0)) refuse("`reserved` that is set", "0");
   return known;
 }
 
 #define BESPOKE_FIRST(type, field) (offsetof(type, field) + sizeof(type::field))
+
+// A struct that ends in padding would let a later library read a field out of it that an older client never wrote.
+#define BESPOKE_ENDS_WITH(type, field) \
+  static_assert(sizeof(void*) != 8 || BESPOKE_FIRST(type, field) == sizeof(type), #type " ends in padding: give it `reserved`")
+BESPOKE_ENDS_WITH(bespoke_bundle, reserved);
+BESPOKE_ENDS_WITH(bespoke_options, reserved);
+BESPOKE_ENDS_WITH(bespoke_engine, parallel);
+BESPOKE_ENDS_WITH(bespoke_example, use);
+BESPOKE_ENDS_WITH(bespoke_call, progress);
+BESPOKE_ENDS_WITH(bespoke_generation, reserved);
+BESPOKE_ENDS_WITH(bespoke_piece, reserved);
+BESPOKE_ENDS_WITH(bespoke_progress, footprint_bytes);
+BESPOKE_ENDS_WITH(bespoke_error, references);
+BESPOKE_ENDS_WITH(bespoke_tensor, data);
+BESPOKE_ENDS_WITH(bespoke_artifact, cache);
 
 }  // namespace bespoke

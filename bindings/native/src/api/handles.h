@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "api/arguments.h"
@@ -19,6 +20,9 @@ struct OpenSession {
   std::shared_ptr<OpenModel> model;
   Session session;
   std::atomic<bool> closed{false};  // its call ends
+  std::mutex saying;                // guards what its last call said, which `piece` points into
+  AnswerPiece said{};
+  bespoke_piece piece{};
 };
 
 using CancelFlag = std::shared_ptr<std::atomic<bool>>;

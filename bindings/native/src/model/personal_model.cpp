@@ -96,7 +96,7 @@ std::string PersonalModel::packed_folder() const {
 }
 
 template <class Work>
-std::string PersonalModel::compute(CallSettings settings, Work work) {
+auto PersonalModel::compute(CallSettings settings, Work work) {
   const std::unique_lock<std::mutex> alone(computing_, std::try_to_lock);
   if (!alone)
     throw Error(Kind::Busy, "the model", "a call while another one computes", "one call that computes at a time",
@@ -129,12 +129,12 @@ std::string PersonalModel::compute_by_method(CallSettings settings, Work work) {
   });
 }
 
-std::string PersonalModel::answer(CallSettings settings, const std::function<std::string(Answering&)>& work) {
-  return compute(std::move(settings), [&] {
+void PersonalModel::answer(CallSettings settings, const std::function<void(Answering&)>& work) {
+  compute(std::move(settings), [&] {
     const PlanRecord& plan = plan_for_answers(bundle_->manifest(), limits_);
     if (answering_ && &answering_->plan() != &plan) answering_.reset();  // the limit has changed; sessions have their words
     if (!answering_) answering_ = std::make_unique<Answering>(*bundle_, plan, *computing_store_, *engine_, control_);
-    return work(*answering_);
+    work(*answering_);
   });
 }
 

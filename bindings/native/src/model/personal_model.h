@@ -65,7 +65,7 @@ class PersonalModel {
   std::string verify(CallSettings settings);
 
   // For sessions. Throws Busy like the others.
-  std::string answer(CallSettings settings, const std::function<std::string(Answering&)>& work);
+  void answer(CallSettings settings, const std::function<void(Answering&)>& work);
   std::string packed_folder() const;
   const std::string& state_folder() const { return store_->folder(); }
   const Manifest& manifest() const { return bundle_->manifest(); }
@@ -79,7 +79,7 @@ class PersonalModel {
  private:
   void limit();  // as it was last set, over what the process held
   template <class Work>
-  std::string compute(CallSettings settings, Work work);
+  auto compute(CallSettings settings, Work work);
   template <class Work>
   std::string compute_by_method(CallSettings settings, Work work);
   std::unique_ptr<StateStore> open_store();

@@ -65,14 +65,6 @@ std::string record_json(const Added& added) {
   return object.text();
 }
 
-std::string record_json(const AnswerPiece& piece) {
-  Object object;
-#define BESPOKE_FIELD(name) object.add(#name, piece.name);
-#include "../../../schema/answer_piece.inc"
-#undef BESPOKE_FIELD
-  return object.text();
-}
-
 std::string record_json(const Classification& classification) {
   Object object;
 #define BESPOKE_FIELD(name) object.add(#name, classification.name);

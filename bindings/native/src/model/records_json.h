@@ -34,7 +34,6 @@ struct StoredRun {
 };
 
 std::string record_json(const Added& added);
-std::string record_json(const AnswerPiece& piece);
 std::string record_json(const Classification& classification);
 std::string record_json(const ExampleInfo& info);
 std::string record_json(const Forgotten& forgotten);

@@ -44,12 +44,13 @@ std::vector<Candidate> candidates_of(PersonalModel& model, const std::string& pr
 // `judge` by the adapter that answers now.
 template <class Judge>
 std::string judged(PersonalModel& model, CallSettings settings, Judge judge) {
-  return model.answer(std::move(settings), [&](Answering& answering) {
+  std::string found;
+  model.answer(std::move(settings), [&](Answering& answering) {
     std::optional<int64_t> version;
-    const std::string found = judge([&](const std::vector<int64_t>& tokens) { return answering.next_logits(tokens, version); });
+    found = judge([&](const std::vector<int64_t>& tokens) { return answering.next_logits(tokens, version); });
     answering.end_answer();
-    return found;
   });
+  return found;
 }
 
 }  // namespace

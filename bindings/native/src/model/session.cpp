@@ -6,7 +6,6 @@
 #include "exec/fitting_plans.h"
 #include "model/answering.h"
 #include "model/noted_prompt.h"
-#include "model/records_json.h"
 
 namespace bespoke {
 
@@ -70,17 +69,18 @@ Conversation Session::with_notes(const Conversation& before, const Prompt& more,
   return longer;
 }
 
-std::string Session::next(CallSettings settings) {
+AnswerPiece Session::next(CallSettings settings) {
   const auto held = alone();
-  if (full_) return record_json(AnswerPiece{"", std::nullopt, 0, AnswerEnd::context_full});
+  if (full_) return {"", std::nullopt, 0, AnswerEnd::context_full};
   if (!answer_ || answer_->ended())
     throw Error(Kind::Generation, "the session", answer_ ? "an answer that has ended" : "nothing to answer", "something to answer",
                 "Feed it messages, a text or token ids first");
-  return model_.answer(std::move(settings), [&](Answering& answering) {
-    const AnswerPiece piece = answer_->next(answering.next_logits(answer_->seen(), version_));
+  AnswerPiece piece;
+  model_.answer(std::move(settings), [&](Answering& answering) {
+    piece = answer_->next(answering.next_logits(answer_->seen(), version_));
     if (piece.stopped_because) answering.end_answer();
-    return record_json(piece);
   });
+  return piece;
 }
 
 std::unique_lock<std::mutex> Session::alone() {

@@ -21,9 +21,9 @@ class Session {
   // room for it and an answer, the first time is a GenerationError, later the answer ends before it begins ("context_full"). Where it
   // throws, nothing was taken.
   void feed(const std::string& json);
-  // Another token of the answer: an AnswerPiece as JSON. GenerationError where nothing was fed since the last one ended. Where it throws,
+  // Another token of the answer. GenerationError where nothing was fed since the last one ended. Where it throws,
   // nothing was said, and it may be asked again. Throws Busy while the model computes.
-  std::string next(CallSettings settings);
+  AnswerPiece next(CallSettings settings);
 
  private:
   std::unique_lock<std::mutex> alone();

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "enums.h"
 #include "tool/lines.h"
 
 namespace bespoke {
@@ -69,9 +70,15 @@ class Sessions {
   static Json next(bespoke_session* session, bespoke_cancel* cancel) {
     const bespoke_call call = call_of(cancel);
     bespoke_error* error = nullptr;
-    char* piece = nullptr;
+    const bespoke_piece* piece = nullptr;
     if (bespoke_session_next(session, &call, &piece, &error)) throw Failed{error};
-    return found(piece);
+    const auto& ends = names_of(AnswerEnd{});
+    return {{"event", "found"},
+            {"found",
+             {{"text", std::string(piece->text.data, piece->text.size)},
+              {"token", piece->token < 0 ? Json() : Json(piece->token)},
+              {"tokens", piece->tokens},
+              {"stopped_because", piece->ended == BESPOKE_GOES_ON ? Json() : Json(ends[piece->ended - 1])}}}};
   }
 
   template <class Judge>

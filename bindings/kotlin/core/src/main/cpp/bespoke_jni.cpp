@@ -11,13 +11,13 @@ using namespace bespoke_jni;
 // ---- a model ------------------------------------------------------------------------------------------------------------
 
 jlong open(JNIEnv* env, jclass, jbyteArray path, jint descriptor, jlong offset, jlong size, jbyteArray state, jdouble memory_mb,
-           jbyteArray pin, jbyteArray key, jboolean require_authenticated, jint threads, jbyteArray cache, jboolean limit_is_added) {
+           jbyteArray pin, jbyteArray key, jboolean require_authenticated, jint threads, jbyteArray cache, jint limit_counts) {
   return guarded<jlong>(env, 0, [&] {
     const Bundle bundle(env, path, descriptor, offset, size);
     Options options(env, pin, key, require_authenticated);
     options.cache = bytes_of(env, cache);
     options.given.cache = text(options.cache);
-    options.given.memory_mb = memory_mb, options.given.threads = threads, options.given.limit_is_added = limit_is_added ? BESPOKE_LIMIT_SINCE_CALL : BESPOKE_LIMIT_OF_PROCESS;
+    options.given.memory_mb = memory_mb, options.given.threads = threads, options.given.limit_counts = limit_counts;
     const std::string folder = bytes_of(env, state);
     bespoke_model* model = nullptr;
     checked(env, [&](bespoke_error** error) { return bespoke_open(&bundle.given, text(folder), &options.given, &model, error); });
@@ -235,12 +235,17 @@ void session_feed(JNIEnv* env, jclass, jlong session, jbyteArray prompt) {
   });
 }
 
-jbyteArray session_next(JNIEnv* env, jclass, jlong session, jlong cancel, jdouble deadline_seconds, jobject progress) {
-  return guarded<jbyteArray>(env, nullptr, [&] {
+jobject session_next(JNIEnv* env, jclass, jlong session, jlong cancel, jdouble deadline_seconds, jobject progress) {
+  return guarded<jobject>(env, nullptr, [&] {
     const Call call(env, cancel, deadline_seconds, progress);
-    return taken(env, [&](char** piece, bespoke_error** error) {
-      return bespoke_session_next(pointer<bespoke_session>(session), &call.given, piece, error);
+    const bespoke_piece* piece = nullptr;
+    checked(env, [&](bespoke_error** error) {
+      return bespoke_session_next(pointer<bespoke_session>(session), &call.given, &piece, error);
     });
+    jobject made = env->NewObject(classes.piece, classes.make_piece, array_of(env, piece->text.data), static_cast<jlong>(piece->token),
+                                  static_cast<jlong>(piece->tokens), static_cast<jint>(piece->ended));
+    check_java(env);
+    return made;
   });
 }
 
@@ -260,7 +265,7 @@ JNINativeMethod method(const char* name, const char* signature, F* function) {
 
 bool register_all(JNIEnv* env, jclass api) {
   const JNINativeMethod methods[] = {
-      method("open", "([BIJJ[BD[B[BZI[BZ)J", open),
+      method("open", "([BIJJ[BD[B[BZI[BI)J", open),
       method("close", "(J)V", close),
       method("install", "([[B[B[B[BZ)V", install),
       method("authenticated", "(J)[B", authenticated),
@@ -290,7 +295,7 @@ bool register_all(JNIEnv* env, jclass api) {
       method("sessionOpen", "(JJDDJJ[BZ)J", session_open),
       method("sessionClose", "(J)V", session_close),
       method("sessionFeed", "(J[B)V", session_feed),
-      method("sessionNext", "(JJD" PROGRESS ")[B", session_next),
+      method("sessionNext", "(JJD" PROGRESS ")Ldev/bespoke/NativePiece;", session_next),
       method("score", "(J[B[BJD" PROGRESS ")[B", asked<bespoke_score>),
       method("classify", "(J[B[BJD" PROGRESS ")[B", asked<bespoke_classify>),
       method("version", "()[B", version),
@@ -305,10 +310,12 @@ extern "C" JNIEXPORT jint JNI_OnLoad(JavaVM* vm, void*) {
   JNIEnv* env = nullptr;
   if (vm->GetEnv(reinterpret_cast<void**>(&env), JNI_VERSION_1_6) != JNI_OK) return JNI_ERR;
   jclass api = env->FindClass("dev/bespoke/NativeApi"), receiver = env->FindClass("dev/bespoke/ProgressReceiver");
-  jclass failure = env->FindClass("dev/bespoke/NativeFailure");
-  if (!api || !receiver || !failure || !register_all(env, api)) return JNI_ERR;
+  jclass failure = env->FindClass("dev/bespoke/NativeFailure"), piece = env->FindClass("dev/bespoke/NativePiece");
+  if (!api || !receiver || !failure || !piece || !register_all(env, api)) return JNI_ERR;
   classes.failure = static_cast<jclass>(env->NewGlobalRef(failure));
   classes.make_failure = env->GetMethodID(failure, "<init>", "(I[B[B[B[B[B)V");
+  classes.piece = static_cast<jclass>(env->NewGlobalRef(piece));
+  classes.make_piece = env->GetMethodID(piece, "<init>", "([BJJI)V");
   classes.on_progress = env->GetMethodID(receiver, "onProgress", "(IJJDJ)Z");
-  return classes.failure && classes.make_failure && classes.on_progress ? JNI_VERSION_1_6 : JNI_ERR;
+  return classes.failure && classes.make_failure && classes.piece && classes.make_piece && classes.on_progress ? JNI_VERSION_1_6 : JNI_ERR;
 }

@@ -15,8 +15,8 @@
 namespace bespoke_jni {
 
 struct Classes {
-  jclass failure;
-  jmethodID make_failure, on_progress;
+  jclass failure, piece;
+  jmethodID make_failure, make_piece, on_progress;
 };
 inline Classes classes;  // set once, as the library is loaded
 

@@ -65,7 +65,7 @@ class Conversation internal constructor(private val handle: Handle, private val 
 
     /** One token of the answer, and the text that it completes. */
     suspend fun next(): AnswerPiece = handle.compute { session, cancel ->
-        decoded(AnswerPiece.serializer(), NativeApi.sessionNext(session, cancel, 0.0, receiver))
+        NativeApi.sessionNext(session, cancel, 0.0, receiver).typed()
     }
 
     /** Ends its call, without waiting for it. Closing again does nothing. */

@@ -6,13 +6,15 @@ package dev.bespoke
  * and cancel tokens are numbers. Each may throw [NativeFailure].
  */
 internal object NativeApi {
+    const val LIMIT_SINCE_CALL = 2  // BESPOKE_LIMIT_SINCE_CALL
+
     init {
         System.loadLibrary("bespoke_jni")
     }
 
     @JvmStatic external fun open(
         path: ByteArray?, descriptor: Int, offset: Long, size: Long, state: ByteArray, memoryMb: Double, pinSha256: ByteArray?,
-        publicKey: ByteArray?, requireAuthenticated: Boolean, threads: Int, cache: ByteArray?, limitIsAdded: Boolean,
+        publicKey: ByteArray?, requireAuthenticated: Boolean, threads: Int, cache: ByteArray?, limitCounts: Int,
     ): Long
 
     @JvmStatic external fun close(model: Long)
@@ -88,7 +90,7 @@ internal object NativeApi {
 
     @JvmStatic external fun sessionFeed(session: Long, prompt: ByteArray)
 
-    @JvmStatic external fun sessionNext(session: Long, cancel: Long, deadlineSeconds: Double, progress: ProgressReceiver?): ByteArray
+    @JvmStatic external fun sessionNext(session: Long, cancel: Long, deadlineSeconds: Double, progress: ProgressReceiver?): NativePiece
 
     @JvmStatic external fun score(
         model: Long, prompt: ByteArray, answers: ByteArray, cancel: Long, deadlineSeconds: Double, progress: ProgressReceiver?,
@@ -106,6 +108,14 @@ internal object NativeApi {
 /** Told on the thread of the call; false cancels it. */
 internal fun interface ProgressReceiver {
     fun onProgress(phase: Int, step: Long, steps: Long, loss: Double, footprintBytes: Long): Boolean
+}
+
+/** A bespoke_piece, as the native side makes it: no [token] is -1, and [ended] is 0 until the last one. */
+internal class NativePiece(private val text: ByteArray, private val token: Long, private val tokens: Long, private val ended: Int) {
+    fun typed(): AnswerPiece {
+        val end = if (ended == 0) null else AnswerPieceStoppedBecause.entries.getOrElse(ended - 1) { AnswerPieceStoppedBecause.UNKNOWN }
+        return AnswerPiece(text.text(), token.takeIf { it >= 0 }, tokens, end)
+    }
 }
 
 /** A call of the C API that failed, as the native side throws it; [native] makes a [BespokeError] of it. */

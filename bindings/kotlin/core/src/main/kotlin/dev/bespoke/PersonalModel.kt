@@ -175,7 +175,7 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
             val model = native {
                 NativeApi.open(
                     path, descriptor, offset, size, state.bytes(), options.memoryMb ?: 0.0, trust.pinSha256?.bytes(), trust.publicKeyBytes,
-                    trust.requireAuthenticated, options.threads ?: 0, options.cache?.bytes(), true,
+                    trust.requireAuthenticated, options.threads ?: 0, options.cache?.bytes(), NativeApi.LIMIT_SINCE_CALL,
                 )
             }
             PersonalModel(Handle(model, NativeApi::close))
