@@ -112,7 +112,7 @@ def demonstrate(file: Path, out: Path, steps: int) -> int:
             phase(f"3. Training in a process that may take {limit / 1e6:.1f} MB"),
             PersonalModel.open(bundle, state, memory_mb=limit / 1e6) as model,
         ):
-            trained = model.train(steps, on_step=tell_step)
+            trained = model.train(run_steps=steps, on_step=tell_step)
             say(memory_table(trained))
             say(f"   plot: {plot_training(trained, out / 'training.svg')}")
         with phase("4. Asking again"), PersonalModel.open(bundle, state) as model:

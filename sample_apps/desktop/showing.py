@@ -44,7 +44,7 @@ def refused_in_half(bundle: Path, state: Path, copy: Path, peak_bytes: int, step
     refused, message = "no error", ""
     try:
         with PersonalModel.open(bundle, copy, memory_mb=half / 1e6) as model:
-            model.train(steps)
+            model.train(run_steps=steps)
     except BespokeError as error:
         refused, message = type(error).__name__, str(error)
     say(f"   with {half / 1e6:.1f} MB: {refused}. {message}")

@@ -73,7 +73,7 @@ def demonstrate(cache: Path, out: Path, steps: int) -> int:
     say(f"4. Training in a process that may take {limit / 1e6:.1f} MB:")
     try:
         with PersonalModel.open(bundle, state, memory_mb=limit / 1e6) as model:
-            report = model.train(steps, on_step=tell_step)
+            report = model.train(run_steps=steps, on_step=tell_step)
             after = [complete(model, prompt) for prompt in PROMPTS]
     except BespokeError as error:
         say(f"   {type(error).__name__}: {error}")

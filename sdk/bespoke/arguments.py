@@ -18,7 +18,18 @@ from typing import Any, Literal, get_args
 from bespoke.errors import BespokeError, ConfigError, DataError, shown
 from bespoke.remedies import setting
 
-__all__ = ["TRAIN_ON", "TrainOn", "folder", "function", "number", "one_of", "path", "token_ids", "whole_number"]
+__all__ = [
+    "TRAIN_ON",
+    "TrainOn",
+    "folder",
+    "function",
+    "number",
+    "one_of",
+    "path",
+    "token_ids",
+    "unclear_steps",
+    "whole_number",
+]
 
 TrainOn = Literal["assistant", "user", "all"]
 """Whose messages are learned from."""
@@ -56,6 +67,19 @@ def _is_finite(value: Real) -> bool:
         return math.isfinite(value)
     except OverflowError:  # an int that no float can hold
         return False
+
+
+def unclear_steps(value: Any) -> ConfigError:
+    """The error for `steps` of a training, which does not say whether the run or the call is meant."""
+    return ConfigError(
+        setting("train.steps"),
+        got=shown(value),
+        expected=setting("run_steps")
+        + ", the length of a new run, or "
+        + setting("most_steps")
+        + ", the most steps of this call",
+        next_step="Give one of the two",
+    )
 
 
 def one_of(name: str, value: Any, choices: Sequence[str]) -> str:

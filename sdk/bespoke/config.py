@@ -18,6 +18,7 @@ from bespoke.remedies import setting
 
 MEGABYTE = 10**6  # MB = 10**6 bytes, everywhere
 MAX_BUDGETS = 8
+LONGEST_RUN = 10_000_000  # steps
 JUDGED_POSITIONS = 4096  # most that the gate evaluates of the user's rows, and of the bundle's own
 
 Schedule = Literal["constant", "linear", "cosine"]
@@ -130,7 +131,7 @@ class Training(Settings):
 
     learning_rate: float = Field(default=2e-4, gt=0)
     steps: Annotated[int | None, BeforeValidator(_auto)] = Field(
-        default=None, ge=1, le=10_000_000, description="length of a run; null: by the number of the user's rows"
+        default=None, ge=1, le=LONGEST_RUN, description="length of a run; null: by the number of the user's rows"
     )
     sequence_lengths: Annotated[tuple[int, ...], BeforeValidator(as_tuple), AfterValidator(_lengths)] = Field(
         default=(64, 128, 256), min_length=1, max_length=16

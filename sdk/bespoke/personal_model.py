@@ -12,7 +12,7 @@ from typing import Any, Self, get_args
 from bespoke import arguments
 from bespoke.answering import AnsweringModel
 from bespoke.bundle.reader import Authenticated, Bundle, read_bundle
-from bespoke.config import MEGABYTE, Training, settings_from
+from bespoke.config import LONGEST_RUN, MEGABYTE, Training, settings_from
 from bespoke.conversation import Conversation, prompt_json
 from bespoke.core import library
 from bespoke.core.engine import Engine
@@ -188,8 +188,9 @@ class PersonalModel(AnsweringModel):
 
     def train(
         self,
-        steps: int | None = None,
         *,
+        run_steps: int | None = None,
+        most_steps: int | None = None,
         seconds: float | None = None,
         method: str | None = None,
         seed: int | None = None,
@@ -201,8 +202,8 @@ class PersonalModel(AnsweringModel):
         """Starts a run, or continues the unfinished one. At the end the gate accepts the adapter or refuses it.
 
         Args:
-            steps: Most steps of this call; for a new run, also the length of its schedule. None: all that the run has left. Use it
-                to train a little at a time.
+            run_steps: Length of a new run, and of its schedule. An unfinished run refuses another length. None: `Training.steps`.
+            most_steps: Most steps of this call. The next call goes on with the run. None: all that the run has left.
             seconds: Deadline, which includes opening, commits and the gate. A step that would not end by then is not begun. None:
                 no deadline.
             method: The method to train with. Another method than the unfinished run's starts a new run. None: the unfinished run's,
@@ -212,7 +213,8 @@ class PersonalModel(AnsweringModel):
             on_step: Called with (step, loss) after each step.
             on_progress: Called with a Progress at each step and when a phase begins (open, judge, commit). It has the memory in
                 use.
-            **overrides: Fields of `Training` for a run that starts here, such as learning_rate. An unfinished run refuses others.
+            **overrides: Fields of `Training` for a run that starts here, such as learning_rate, but not `steps`. An unfinished run
+                refuses others.
 
         Raises BudgetExceeded if going on would pass the memory limit, and StateLocked while another process trains. What was
         committed stays.
@@ -222,8 +224,14 @@ class PersonalModel(AnsweringModel):
         arguments.function("train.on_progress", on_progress, "a function of a Progress")
         if seconds is not None:
             seconds = arguments.number("train.seconds", seconds, "more than 0", lambda length: length > 0)
-        self.check_settings(steps, method=method, seed=seed, **overrides)  # before a process is started
-        request = Request(steps, method, seed, overrides)
+        asked: dict[str, Any] = {
+            "run_steps": _steps("run_steps", run_steps),
+            "most_steps": _steps("most_steps", most_steps),
+            "method": method,
+            "seed": seed,
+        }
+        self.check_settings(**asked, **overrides)  # before a process is started
+        request = Request(**asked, settings=overrides)
 
         def report(progress: Progress) -> None:
             if on_step is not None and progress.loss is not None:
@@ -239,8 +247,9 @@ class PersonalModel(AnsweringModel):
 
     def check_settings(
         self,
-        steps: int | None = None,
         *,
+        run_steps: int | None = None,
+        most_steps: int | None = None,
         method: str | None = None,
         seed: int | None = None,
         new_run: bool = False,
@@ -249,7 +258,7 @@ class PersonalModel(AnsweringModel):
         """Raises the ConfigError that `train` would raise for these settings. Does nothing else.
 
         Args:
-            steps, method, seed, **overrides: As for `train`.
+            run_steps, most_steps, method, seed, **overrides: As for `train`.
             new_run: Check for a new run, as if no run were unfinished.
         """
         if method is not None and not isinstance(method, str):
@@ -259,10 +268,19 @@ class PersonalModel(AnsweringModel):
                 expected="the name of a method",
                 next_step="Change " + setting("train.method"),
             )
-        given = {name: value for name, value in (("steps", steps), ("seed", seed)) if value is not None}
-        settings_from(Training, "train", {**overrides, **given})
+        if "steps" in overrides:
+            raise arguments.unclear_steps(overrides["steps"])
+        settings_from(Training, "train", overrides if seed is None else {**overrides, "seed": seed})
         self._bundle.method(method)
-        self._core.check_training(Request(steps, method, seed, overrides, new_run))
+        request = Request(
+            run_steps=_steps("run_steps", run_steps),
+            most_steps=_steps("most_steps", most_steps),
+            method=method,
+            seed=seed,
+            settings=overrides,
+            new_run=new_run,
+        )
+        self._core.check_training(request)
 
     def current_run(self) -> Run | None:
         """Returns the unfinished run, which `train` continues. None: there is none."""
@@ -363,6 +381,10 @@ class PersonalModel(AnsweringModel):
             trust_base: Take an adapter that does not name its base model. Set it if you know that the base is this one.
         """
         return self._core.import_adapter(arguments.folder("folder", folder), trust_base)
+
+
+def _steps(name: str, steps: Any) -> int | None:
+    return None if steps is None else arguments.whole_number(f"train.{name}", steps, 1, LONGEST_RUN)
 
 
 def _megabytes(memory_mb: float) -> float:

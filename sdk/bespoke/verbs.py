@@ -246,8 +246,10 @@ VERB_OF = {verb.key: verb for verb in reversed(VERBS) if verb.python}
 KOTLIN_SETTINGS = {
     "max_tokens": "maxTokens",
     "memory_mb": "memoryMb",
+    "most_steps": "mostSteps",
     "pin_sha256": "pinSha256",
     "public_key": "publicKey",
+    "run_steps": "runSteps",
     "stop_texts": "stopTexts",
     "top_k": "topK",
     "top_p": "topP",

@@ -121,7 +121,7 @@ def verdict(
     said = [(row["topic"], row["text"][:CHARACTERS]) for row in read_jsonl(_messages(data_folder, persona))]
     settings: dict[str, Any] = {} if rehearses else {"general_share": 0.0}
     if words == FORGETS:
-        settings |= {"steps": LONG * STEPS, "learning_rate": LONG * RATE}
+        settings |= {"run_steps": LONG * STEPS, "learning_rate": LONG * RATE}
     shutil.rmtree(state, ignore_errors=True)
     with PersonalModel.open(bundle, state) as model:
         for topic, text in random.Random(seed).sample(said, min(MESSAGES, len(said))):

@@ -105,7 +105,7 @@ def training_request(
         "bundle": str(bundle.path),
         "state": str(state),
         "method": bundle.wanted.method,
-        "steps": steps,
+        "run_steps": steps,
         "seed": 0,
         "threads": threads,
         "memory_mb": memory_mb,

@@ -141,7 +141,7 @@ def _teach(learner: PersonalModel, model: Model, persona: str, data_folder: Path
 def _train_all_but_the_last_step(learner: PersonalModel, run: Run) -> None:
     done: list[int] = []
     learner.train(
-        run.steps,
+        run_steps=run.steps,
         seed=run.seed,
         general_share=run.general_share,
         learning_rate=run.learning_rate,

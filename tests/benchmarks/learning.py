@@ -113,7 +113,7 @@ class Subject:
         with tempfile.TemporaryDirectory() as state, self.opened(state) as model:
             for example in self.data.train.examples:
                 model.examples.add(example, use="train")
-            report = model.train(steps=steps, method=self.optimizer, learning_rate=rate, seed=seed)
+            report = model.train(run_steps=steps, method=self.optimizer, learning_rate=rate, seed=seed)
             found = self.judged(model, "valid" if phase == "search" else "test")
         return self.line(
             phase,

@@ -39,7 +39,7 @@ def main(settings: dict[str, Any]) -> None:
             tokens = drawn.integers(0, vocabulary, length + 1).tolist()
             model.examples.add({"tokens": tokens, "mask": [0] + [1] * length}, id=str(number))
         report = model.train(
-            settings["steps"],
+            run_steps=settings["steps"],
             method=settings.get("method"),
             on_step=lambda step, loss: ends.append((time.perf_counter(), time.process_time())),
         )

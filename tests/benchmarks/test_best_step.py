@@ -110,7 +110,7 @@ def test_of_runs_that_learned_nothing_at_most_one_in_twenty_is_accepted(bundle: 
             with PersonalModel.open(bundle, tmp_path / f"{rate}-{count}-{seed}", engine="executorch") as model:
                 for number, tokens in enumerate(chance.sample(pool, count)):
                     model.examples.add({"tokens": tokens}, id=f"{seed}-{number}")
-                report = model.train(steps=40, seed=seed, learning_rate=rate)
+                report = model.train(run_steps=40, seed=seed, learning_rate=rate)
             accepted += report.accepted
             better += report.gain > 0
         rows.append([f"{rate:g}", count, f"{better} of {LUCKY_SEEDS}", f"{accepted} of {LUCKY_SEEDS}"])

@@ -94,16 +94,17 @@ def as_reported(longest: dict[str, float]) -> str:
 
 
 def request(made: Bundle, state: Path, *, first: bool) -> dict[str, Any]:
-    settings = {**EVERY_STEP, "steps": STEPS_OF_THE_RUN} if first else None  # an unfinished run keeps its settings
+    given = (
+        {"run_steps": STEPS_OF_THE_RUN, "settings": EVERY_STEP} if first else {}
+    )  # an unfinished run keeps its settings
     return {
         "verb": "train",
         "bundle": str(made.path),
         "state": str(state),
         "method": "mesp",
-        "steps": 0,
         "threads": THREADS,
         "memory_mb": NO_LIMIT,
-        "settings": settings,
+        **given,
     }
 
 

@@ -55,7 +55,7 @@ def test_each_method_learns_from_each_persona_and_from_shakespeare(
             steps = (SHAKESPEARE_STEPS if data == "tinyshakespeare" else PERSONA_STEPS)[method] // (20 if TRYING else 1)
             with PersonalModel.open(bundle, state) as model:
                 began = time.process_time()
-                report = model.train(steps, method=method)
+                report = model.train(run_steps=steps, method=method)
                 seconds = (time.process_time() - began) / report.steps
                 adapter = model.export_adapter(tmp_path / "adapter")
             assert report.validation_loss_before is not None

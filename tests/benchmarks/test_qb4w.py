@@ -213,7 +213,7 @@ with PersonalModel.open(bundle, state=state, engine="executorch") as model:
         model.examples.add({"tokens": [1 + i % 1000 for i in range(128)]}, use="train")
     marks = []
     tell = lambda told: marks.append(now()) if told.phase == "step" else None
-    report = model.train(steps=steps, method="mezo", on_progress=tell)
+    report = model.train(run_steps=steps, method="mezo", on_progress=tell)
     stepped = between(marks)[1:]  # the first packs weights, or reads them
     list(model.generate_ids([1 + i for i in range(8)], max_tokens=2))
     marks = [now()]

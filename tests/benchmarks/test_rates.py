@@ -43,7 +43,7 @@ def test_no_method_makes_a_model_worse_at_its_own_rate(stories: Path, data_folde
                         for number, text in enumerate(messages(data_folder, "customer")[:count]):
                             model.examples.add({"text": text}, id=str(number))
                         rate = times * method.training.learning_rate
-                        report = model.train(STEPS, method=method.name, seed=seed, learning_rate=rate)
+                        report = model.train(run_steps=STEPS, method=method.name, seed=seed, learning_rate=rate)
                     assert report.validation_loss is not None
                     assert report.validation_loss_before is not None
                     before = report.validation_loss_before

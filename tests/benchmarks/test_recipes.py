@@ -60,7 +60,7 @@ def test_write_like_me(plain_bundle: Path, data_folder: Path, tmp_path: Path) ->
             for number, text in enumerate(messages(data_folder, persona)):
                 model.examples.add({"text": text}, id=str(number))
             before = model.evaluate()
-            report = model.train(steps_of("like_me"))
+            report = model.train(run_steps=steps_of("like_me"))
             after = model.evaluate()
         for name, found in (("before", before), ("after", after)):
             rows.append([persona, name, found.examples, found.loss, found.perplexity, percent(found.accuracy)])
@@ -91,7 +91,7 @@ def test_know_about_me(plain_bundle: Path, data_folder: Path, tmp_path: Path) ->
         learned = [entry for number, entry in enumerate(given) if f"fact-{number}" in trained]
         groups = {"given as pairs, trained on": learned, "only in the messages": not_given}
         before = {name: answers(model, group) for name, group in groups.items()}
-        model.train(steps_of("about_me"))
+        model.train(run_steps=steps_of("about_me"))
         after = {name: answers(model, group) for name, group in groups.items()}
     rows: list[list[Cell]] = [
         [name, when, len(groups[name]), *found[name]]
@@ -138,7 +138,7 @@ def test_facts_that_must_be_known(data_folder: Path, tmp_path: Path) -> None:
                     model.examples.add(pair(entry), id=str(number), use=use)
                 held_out = {int(info.id) for info in model.examples.list() if info.split != "train"}
                 before = answered_right(model, asked)
-                report = model.train(steps_of("facts"))
+                report = model.train(run_steps=steps_of("facts"))
                 after = answered_right(model, asked)
             assert report.accepted, report
             added = 'with `use="train"`' if use else "as they come"
@@ -197,11 +197,11 @@ def test_my_labels(data_folder: Path, tmp_path: Path) -> None:
     rows: list[list[Cell]] = []
     with PersonalModel.open(bundle, tmp_path / "user") as model:
         rows.append(["before", *labels_right(model, test)])
-        first = model.train(steps_of("labels"))
+        first = model.train(run_steps=steps_of("labels"))
         rows.append(["on the bundle's examples alone", *labels_right(model, test)])
         for number, entry in enumerate(own):
             model.examples.add(labelled(*entry), id=str(number))
-        second = model.train(steps_of("labels"))
+        second = model.train(run_steps=steps_of("labels"))
         rows.append(["and on the user's own", *labels_right(model, test)])
     assert first.accepted
     print(f"second training accepted: {second.accepted}")

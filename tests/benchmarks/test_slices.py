@@ -63,7 +63,7 @@ def test_a_slice_is_spent_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         }
         while not slices or slices[-1].report["accepted"] is None:
             assert len(slices) < MOST_SLICES, slices
-            given = {} if slices else {"seed": 0, "settings": {"steps": STEPS}}
+            given = {} if slices else {"seed": 0, "run_steps": STEPS}
             slices.append(one_slice({**request, **given}, STEPS - sum(one.steps for one in slices)))
             print(len(slices), slices[-1], flush=True)
     rows: list[list[Cell]] = [

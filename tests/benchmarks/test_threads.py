@@ -60,7 +60,7 @@ with PersonalModel.open(sys.argv[1], sys.argv[2], engine="torch") as model:
     began = time.perf_counter()
     made = len(list(model.generate_ids([1, 40, 50], max_tokens={TOKENS})))
     token = (time.perf_counter() - began) / made
-    print(token, statistics.median(model.train({STEPS}).step_seconds))
+    print(token, statistics.median(model.train(run_steps={STEPS}).step_seconds))
 """
 
 

@@ -89,4 +89,4 @@ def trained(bundle: Path, texts: list[str], state: Path, seed: int, asked: dict[
     with PersonalModel.open(bundle, state, engine="executorch") as model:
         for text in texts:
             model.examples.add({"text": text})
-        return model.train(seed=seed, steps=STEPS, **asked)
+        return model.train(seed=seed, run_steps=STEPS, **asked)

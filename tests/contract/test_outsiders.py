@@ -100,8 +100,8 @@ def test_examples_that_hold_no_arrays_are_refused_and_nothing_is_lost(bundle: Pa
     with PersonalModel.open(bundle, tmp_path / "state", engine="executorch") as model:
         add_numbers(model)
         with pytest.raises(DataError, match=said):
-            model.train(steps=2, method="simpo")
-        assert model.train(steps=2, method="momentum_fa").steps == 2
+            model.train(run_steps=2, method="simpo")
+        assert model.train(run_steps=2, method="momentum_fa").steps == 2
     with read_bundle(bundle) as opened, pytest.raises(DataError, match=said):
         train(opened, "simpo", user_rows=rows_of_split(tmp_path / "state", "train"), seed=1)
 
@@ -109,6 +109,6 @@ def test_examples_that_hold_no_arrays_are_refused_and_nothing_is_lost(bundle: Pa
 def test_the_core_and_the_reference_train_it_alike(bundle: Path, tmp_path: Path) -> None:
     with PersonalModel.open(bundle, tmp_path / "state", engine="executorch") as model:
         add_numbers(model)
-        losses = model.train(steps=4).losses
+        losses = model.train(run_steps=4).losses
     np.testing.assert_allclose(losses, trained_alike(bundle, tmp_path / "state").losses, rtol=1e-5)
     assert losses[-1] != losses[0]

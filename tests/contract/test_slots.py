@@ -40,7 +40,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with closing(opened(bundle, folder / "state", engine=c.cast(c.pointer(engine.table), c.c_void_p))) as core:
             core.add_example(json.dumps({"tokens": [20, 21, 22, 23], "mask": [0, 1, 1, 1]}), "one", None)
             core.train(Request(), 1e-9, None, None)  # begins a run of all its steps
-            assert core.train(Request(9), None, None, None)["total_steps"] == 9
+            assert core.train(Request(most_steps=9), None, None, None)["total_steps"] == 9
 
     return made_once(tmp_path_factory, "slots", make)
 

@@ -167,7 +167,7 @@ def test_a_name_that_is_gone_is_found(text: str, name: str) -> None:
     [
         "bespoke.plan.verify and `plan.verify`",
         "`bespoke.Budget`, `Budget.memory_mb`, `bespoke.linear_int4`",
-        "`model.examples.add(example, id=...)`, `model.train(steps=50)`, `examples.forget`",
+        "`model.examples.add(example, id=...)`, `model.train(run_steps=50)`, `examples.forget`",
         "`TrainReport.peak_bytes`, `LearningStatus.Waiting` of Kotlin, `manifest.json`, `bundle.zip`",
     ],
 )

@@ -32,7 +32,7 @@ def trained(stories_bundle: Path, data_folder: Path, tmp_path_factory: pytest.Te
     with PersonalModel.open(stories_bundle, state) as model:
         for number, example in enumerate(shakespeare_examples(data_folder, 20)):
             model.examples.add(example, id=str(number))
-        report = model.train(steps=STEPS, learning_rate=RATE)
+        report = model.train(run_steps=STEPS, learning_rate=RATE)
         assert (report.steps, report.accepted) == (STEPS, True)
         assert report.validation_loss is not None
         assert report.validation_loss_before is not None

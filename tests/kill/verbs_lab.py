@@ -32,7 +32,7 @@ Verb = Callable[[PersonalModel, Path], object]
 def fill(model: PersonalModel, beside: Path) -> None:
     """Examples and an accepted adapter, exported too."""
     add_numbers(model)
-    assert model.train(6, method="mesp", seed=5).accepted
+    assert model.train(run_steps=6, method="mesp", seed=5).accepted
     model.export_adapter(beside / "adapter")
 
 
@@ -40,16 +40,16 @@ def go_on(model: PersonalModel, beside: Path) -> None:
     """An unfinished run, behind more adapters that were accepted than are kept."""
     for _ in range(3):
         model.import_adapter(beside / "adapter")
-    model.train(30, method="mesp", stop=lambda: True)
-    model.train(3)
+    model.train(run_steps=30, method="mesp", stop=lambda: True)
+    model.train(most_steps=3)
 
 
 VERBS: dict[str, Verb] = {
     "fill": fill,
     "go on": go_on,
     "open": lambda model, beside: None,
-    "train": lambda model, beside: model.train(STEPS, method="mesp"),
-    "train with a journal": lambda model, beside: model.train(STEPS, method="mezo", learning_rate=0.01),
+    "train": lambda model, beside: model.train(run_steps=STEPS, method="mesp"),
+    "train with a journal": lambda model, beside: model.train(run_steps=STEPS, method="mezo", learning_rate=0.01),
     "add two": lambda model, beside: [model.examples.add(numbers(40 + n), id=f"new {n}") for n in (1, 2)],
     "export": lambda model, beside: model.export_adapter(beside / "exported"),
 }
@@ -94,7 +94,7 @@ def main(bundle: Path) -> None:
     place = tempfile.mkdtemp()
     with PersonalModel.open(bundle, Path(place) / "state", engine="torch") as model:
         add_numbers(model, 4)
-        model.train(1, method="mesp")  # imports what a verb needs, once for all of them
+        model.train(run_steps=1, method="mesp")  # imports what a verb needs, once for all of them
     shutil.rmtree(place)
     for line in sys.stdin:
         print(json.dumps(do(bundle, json.loads(line))), flush=True)

@@ -65,7 +65,8 @@ class Core:
         self,
         state: Path,
         *,
-        steps: int = 0,
+        run_steps: int = 0,
+        most_steps: int = 0,
         kill_after: float | None = None,
         after_step: int = 0,
         fault: tuple[int, int, int] | None = None,
@@ -86,7 +87,7 @@ class Core:
             environment |= {"LD_PRELOAD": str(self.faults), "FAULTS_ARM": f"{call}:{mode}:{error}"}
             environment |= {} if log is None else {"FAULTS_LOG": str(log)}
         wanted = {"verb": "train", "bundle": str(self.bundle), "state": str(state), "threads": threads, "memory_mb": -1}
-        wanted |= {"steps": steps, "engine": engine}
+        wanted |= {"run_steps": run_steps, "most_steps": most_steps, "engine": engine}
 
         def limited() -> None:
             assert limit_mb is not None
@@ -200,7 +201,7 @@ def undisturbed(core: Core, states: States, place: Path) -> Undisturbed:
     for steps in (PAUSE, 0):
         log = place / "calls"
         began = time.monotonic()
-        ended = core.train(folder, steps=steps, log=log)
+        ended = core.train(folder, most_steps=steps, log=log)
         seconds.append(time.monotonic() - began)
         assert ended.code == 0, ended.error
         calls.append(log.read_text().splitlines())

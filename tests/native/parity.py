@@ -43,7 +43,7 @@ def trained(bundle: Path, state: Path, method: str, seed: int, steps: int) -> tu
     """Losses of so many steps of the core, and the adapter after them, which the gate accepts: it has seen what it is judged on."""
     with PersonalModel.open(bundle, state, engine="executorch") as model:
         examples(model)
-        report = model.train(steps, method=method, seed=seed)
+        report = model.train(run_steps=steps, method=method, seed=seed)
     assert (report.runtime, report.steps, report.accepted) == ("core", steps, True)
     return np.array(report.losses), accepted(state)
 
@@ -83,7 +83,7 @@ def replay(bundle: Path, place: Path, steps: int = FEW) -> None:
         model.examples.add(
             {"tokens": [5] * length, "mask": [1] * length}
         )  # it gets better everywhere: no luck to the gate
-        report = model.train(steps, method="mezo", seed=3)
+        report = model.train(run_steps=steps, method="mezo", seed=3)
     assert report.accepted, report.why_refused
     made = accepted(state)
     wanted = replayed(bundle, state, journal(state))

@@ -58,7 +58,7 @@ def begun(
     core = Core(native_build / "bespoke-core", tiny_core_bundle)
     with PersonalModel.open(tiny_core_bundle, place / "begun", engine="executorch") as model:
         add_examples(model)
-        assert model.train(STEPS, seconds=1e-9, method=request.param).total_steps == 0
+        assert model.train(run_steps=STEPS, seconds=1e-9, method=request.param).total_steps == 0
     shutil.copytree(place / "begun", place / "whole")
     report = core.train(place / "whole").report
     return Begun(core, place / "begun", report, select_all(place / "whole", *ENDED))
@@ -136,7 +136,7 @@ def test_cuts_and_kills_change_neither_it_nor_what_it_was_worth(begun: Begun, tm
             if kind == "undisturbed":
                 begun.core.train(state)
             elif kind == "ended early":
-                begun.core.train(state, steps=chance.randint(1, 25))
+                begun.core.train(state, most_steps=chance.randint(1, 25))
             elif kind == "killed at any time":
                 begun.core.train(state, kill_after=chance.uniform(0, 0.5))
             else:

@@ -87,7 +87,7 @@ def test_a_signal_before_training_begins_ends_it(native_build: Path, tiny_core_b
         "bundle": str(tiny_core_bundle),
         "state": str(state),
         "threads": 1,
-        "settings": {"steps": 5000},
+        "run_steps": 5000,
     }
     said, _ = core.communicate(json.dumps(request))
     report = json.loads(said.splitlines()[-1])["report"]

@@ -56,7 +56,7 @@ def test_a_change_without_a_sign_is_found(tiny_core_bundle: Path, tmp_path: Path
             mapping[-1] = mapping[-1]  # the page is dirty from here on
         time.sleep(SETTLED_SECONDS)
         with PersonalModel.open(bundle, tmp_path / "state", pin_sha256=pin) as model:
-            model.train(steps=1)
+            model.train(run_steps=1)
         before = [os.stat(path) for path in paths]
         for mapping in opened:
             mapping[-1] ^= 1
@@ -69,7 +69,7 @@ def test_a_change_without_a_sign_is_found(tiny_core_bundle: Path, tmp_path: Path
             PersonalModel.open(bundle, tmp_path / "state", pin_sha256=pin) as model,
             pytest.raises(BundleError, match="sha256"),
         ):
-            model.train(steps=1)
+            model.train(run_steps=1)
     finally:
         for one in mappings:
             one.__exit__(None, None, None)
@@ -80,7 +80,7 @@ def test_weights_that_only_this_user_may_write_are_hashed_once(tiny_core_bundle:
     time.sleep(SETTLED_SECONDS)
     with PersonalModel.open(bundle, tmp_path / "state") as model:
         add_numbers(model)
-        model.train(steps=1)
+        model.train(run_steps=1)
     inodes = {os.stat(bundle / name).st_ino for name in names_of(bundle, "weights")}
     remembered = {int(line.split()[1]) for line in (tmp_path / "state" / "hashes").read_text().splitlines()[1:]}
     assert inodes <= remembered

@@ -200,7 +200,7 @@ def test_training_between_two_tokens_ends_nothing(model: PersonalModel) -> None:
         conversation.feed([40, 41])
         first = [next(conversation).token for _ in range(4)]
         done: list[int] = []
-        report = model.train(3, on_step=lambda step, _: done.append(step), stop=lambda: bool(done))
+        report = model.train(run_steps=3, on_step=lambda step, _: done.append(step), stop=lambda: bool(done))
         assert report.steps >= 1
         assert report.accepted is None  # the run has not ended
         assert first + [piece.token for piece in conversation] == whole

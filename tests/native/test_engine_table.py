@@ -85,6 +85,6 @@ def test_the_core_is_built_without_executorch(tiny_core_bundle: Path, tmp_path: 
     assert "executorch" not in linked
     assert "xnnpack" not in linked
     subprocess.run([build / "tests" / "native_tests"], capture_output=True, check=True)
-    ended = Core(build / "bespoke-core", tiny_core_bundle).train(tmp_path / "state", steps=1)
+    ended = Core(build / "bespoke-core", tiny_core_bundle).train(tmp_path / "state", run_steps=1)
     assert ended.error is not None
     assert ended.error["kind"] == "MissingDependency"

@@ -179,10 +179,10 @@ def test_a_bundle_whose_programs_were_exchanged_does_not_train(
                 artifact["file"] = {one: two, two: one}.get(artifact["file"], artifact["file"])
 
         edit(bundle, exchange)
-        ended = Core(native_build / "bespoke-core", bundle).train(state, steps=1)
+        ended = Core(native_build / "bespoke-core", bundle).train(state, run_steps=1)
         assert ended.error is not None, (one, two)
         assert ended.error["kind"] == "BundleError", ended.error
         assert ended.error["subject"] in (one, two), ended.error
         edit(bundle, exchange)
-    assert Core(native_build / "bespoke-core", bundle).train(state, steps=1).code == 0
+    assert Core(native_build / "bespoke-core", bundle).train(state, run_steps=1).code == 0
     record_check("bundles whose compiled programs were exchanged, in the core", {"refused": bundles}, seed)

@@ -88,7 +88,9 @@ def test_wrong_labels_are_refused_by_right_ones_that_were_held_out(
     first = opened("right")
     for number, note in enumerate(given[:half]):
         first.examples.add(labelled(*note), id=str(number))
-    report = first.train(steps=300, **LABELLING)  # until their form is known, which wrong labels would teach as well
+    report = first.train(
+        run_steps=300, **LABELLING
+    )  # until their form is known, which wrong labels would teach as well
     assert report.accepted, report.why_refused
     adapter = first.export_adapter(tmp_path / "adapter")
     second = opened("wrong")
@@ -104,7 +106,7 @@ def test_wrong_labels_are_refused_by_right_ones_that_were_held_out(
             second.examples.add(labelled(text, right if split == "validation" else wrong), id=str(number)).split
             == split
         )
-    report = second.train(steps=80, **LABELLING)
+    report = second.train(run_steps=80, **LABELLING)
     print(report)
     assert report.accepted is False
     assert "validation loss" in report.why_refused
@@ -116,8 +118,8 @@ def test_wrong_labels_are_refused_by_right_ones_that_were_held_out(
 def test_another_language_is_refused_where_the_bundles_own_texts_suffer_and_accepted_where_not(opened: Any) -> None:
     reports = {}
     for name, settings in (
-        ("hard", {"learning_rate": 1e-2, "steps": 80}),
-        ("gentle", {"learning_rate": 5e-4, "steps": 40}),
+        ("hard", {"learning_rate": 1e-2, "run_steps": 80}),
+        ("gentle", {"learning_rate": 5e-4, "run_steps": 40}),
     ):
         model = opened(name)
         for number, text in enumerate(GERMAN):
@@ -139,7 +141,7 @@ def test_rollback_and_reset_bring_back_what_was_said_to_the_bit(opened: Any) -> 
         model.examples.add({"text": text}, id=str(number))
     seen = [said(model)]
     for rate in (5e-4, 1e-3):
-        assert model.train(steps=30, learning_rate=rate, general_tolerance=1.0).accepted
+        assert model.train(run_steps=30, learning_rate=rate, general_tolerance=1.0).accepted
         seen.append(said(model))
     assert len({answer for answer, _ in seen}) > 1
     model.rollback()

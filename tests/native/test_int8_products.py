@@ -60,7 +60,7 @@ def trained(bundle: Path, state: Path, method: str, words: Sequence[str]) -> tup
     with PersonalModel.open(bundle, state=state, engine="executorch") as model:
         for text in words:
             model.examples.add({"text": text}, use="train")
-        losses = model.train(steps=STEPS, method=method).losses
+        losses = model.train(run_steps=STEPS, method=method).losses
     rows = select(state, "SELECT recorded FROM journal ORDER BY step")
     return np.array(losses), np.concatenate([np.frombuffer(bytes.fromhex(row[0]), "<f4") for row in rows])
 

@@ -49,10 +49,10 @@ def test_calls_shorter_than_a_slot_write_slots_and_resume_with_few_rows(
             if number == 0:
                 with PersonalModel.open(tiny_core_bundle, state, engine="executorch") as model:
                     add_numbers(model)
-                    begun = model.train(calls * each + 1, seconds=1e-9, method="mezo", commit_seconds=30.0)
+                    begun = model.train(run_steps=calls * each + 1, seconds=1e-9, method="mezo", commit_seconds=30.0)
                     assert begun.steps == 0
             with PersonalModel.open(tiny_core_bundle, state, engine="executorch") as model:
-                report = model.train(count)
+                report = model.train(most_steps=count)
             assert (report.steps, report.stopped_because) == (count, "steps_done")
             losses += report.losses
             step, rows = replayed_by_a_resume(state)

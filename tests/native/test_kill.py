@@ -118,7 +118,7 @@ def killed_run(subject: Subject, most: int, chance: random.Random) -> Counter[st
         while not subject.states.has_ended(folder) if phase == 1 else subject.states.step(folder) < PAUSE:
             left = PAUSE - subject.states.step(folder) if phase == 0 else 0
             how = a_kill(subject.expected, phase, chance, KILL_MODES) if done["kills"] < until else {}
-            ended = subject.core.train(folder, steps=left, threads=chance.choice((1, 2)), **how)
+            ended = subject.core.train(folder, most_steps=left, threads=chance.choice((1, 2)), **how)
             if ended.code == KILLED:
                 done += Counter(
                     {"kills": 1, "at a call that changes a file": "fault" in how, "at any instant": "fault" not in how}
@@ -144,7 +144,7 @@ def test_at_every_call_of_a_training_process_a_fault_loses_nothing(
     """
     subject = subject_of(method)
     paused = subject.states.fresh(subject.place / "paused")
-    assert subject.core.train(paused, steps=PAUSE).code == 0
+    assert subject.core.train(paused, most_steps=PAUSE).code == 0
     calls = subject.expected.calls[1]
     modes = [(mode, 0) for mode in KILL_MODES] if faulty == "kill" else ERRORS
     outcomes: Counter[str] = Counter()
@@ -217,7 +217,7 @@ def test_a_full_disk_under_scratch_file_and_commits_loses_nothing(
     for free in range(0, 512 * 1024, 8192):
         room = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
         filler.write_bytes(b"x" * max(0, room - free))
-        ended = subject.core.train(folder, steps=PAUSE - steps)
+        ended = subject.core.train(folder, most_steps=PAUSE - steps)
         filler.unlink()
         assert not (folder / "scratch").exists()
         assert ended.code in (0, *DISK_OR_STATE), ended

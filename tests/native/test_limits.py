@@ -26,7 +26,7 @@ def test_no_memory_is_a_budget_exceeded_wherever_it_ends(
 
     def end_under(limit_mb: float, state: Path) -> tuple[int, str]:
         """Exit status, and the kind of the error."""
-        ended = core.train(state, steps=1, limit_mb=limit_mb)
+        ended = core.train(state, run_steps=1, limit_mb=limit_mb)
         return ended.code, (ended.error or {}).get("kind", "")
 
     ends = {}

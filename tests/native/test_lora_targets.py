@@ -87,7 +87,7 @@ def test_a_trained_adapter_gives_the_same_loss_in_peft_and_comes_back(folder: Pa
     with PersonalModel.open(folder / "bundle", tmp_path / "state", engine="executorch") as model:
         examples(model)
         before = model.evaluate(ASKED).loss
-        assert model.train(5, method="mesp").accepted
+        assert model.train(run_steps=5, method="mesp").accepted
         ours = model.evaluate(ASKED).loss
         adapter = model.export_adapter(tmp_path / "adapter")
     assert abs(ours - before) > 1e-3

@@ -49,7 +49,7 @@ def refused(bundle: Path, state: Path, side: str, **settings: Any) -> BespokeErr
         add_numbers(model)  # those that are there already change nothing
         if side == "core":
             with pytest.raises(BespokeError) as caught:
-                model.train(steps=1, **settings)
+                model.train(most_steps=1, **settings)
             return caught.value
     with read_bundle(bundle) as opened, pytest.raises(BespokeError) as caught:
         train(opened, user_rows=rows_of_split(state, "train"), seed=1, **settings)
@@ -161,7 +161,7 @@ def begun(bundle: Path, state: Path) -> None:
         add_numbers(model)
         done: list[int] = []
         report = model.train(
-            100_000, method="mesp", on_step=lambda step, loss: done.append(step), stop=lambda: bool(done)
+            run_steps=100_000, method="mesp", on_step=lambda step, loss: done.append(step), stop=lambda: bool(done)
         )
     assert report.stopped_because == "stop_requested"
 

@@ -87,7 +87,7 @@ def test_both_engines_take_the_same_steps_by_forward_passes_alone(method: str, f
     for engine in ("executorch", "torch"):
         with PersonalModel.open(folder / "bundle", tmp_path / engine, engine=engine) as model:
             examples(model)
-            losses[engine] = model.train(4, method=method, seed=3).losses
+            losses[engine] = model.train(run_steps=4, method=method, seed=3).losses
     assert losses["executorch"] == pytest.approx(losses["torch"], rel=1e-4)
     assert len(set(losses["executorch"])) == 4
 
@@ -96,7 +96,7 @@ def test_a_state_holds_b_alone_and_an_exported_adapter_both(folder: Path, tmp_pa
     with PersonalModel.open(folder / "bundle", tmp_path / "state", engine="executorch") as model:
         examples(model)
         before = model.evaluate(ASKED).loss
-        report = model.train(5, method="mesp")
+        report = model.train(run_steps=5, method="mesp")
         assert (report.accepted, report.trains) == (True, "B")
         assert "method mesp, B alone" in str(report)
         ours = model.evaluate(ASKED).loss
@@ -121,7 +121,7 @@ def test_an_adapter_whose_update_trails_is_exported_with_the_last_update(
     bundle = bundle_of(folder / "model", place / "bundle", methods, training, Lora(rank=3, alpha=6.0, train="B"))
     with PersonalModel.open(bundle, tmp_path / "state", engine=engine) as model:
         model.examples.add({"tokens": [5] * 13, "mask": [1] * 13})  # it gets better everywhere: no luck to the gate
-        report = model.train(6, seed=3)
+        report = model.train(run_steps=6, seed=3)
         assert report.accepted, report.why_refused
         ours = model.evaluate(ASKED).loss
         adapter = model.export_adapter(tmp_path / "adapter")

@@ -87,7 +87,7 @@ def test_it_judges_by_a_general_set_and_never_trains_on_it(tiny_core_bundle: Pat
     bundle = with_general(tiny_core_bundle, tmp_path / "bundle", [], general)
     with PersonalModel.open(bundle, tmp_path / "state", engine="executorch") as model:
         with pytest.raises(DataError, match="no example of the user to train on, and no general text"):
-            model.train(1)
+            model.train(run_steps=1)
         add_numbers(model, 12)
         report = model.train(general_share=1.0, general_tolerance=0.0)
     expected = expected_of(bundle, tmp_path / "state")
@@ -108,7 +108,7 @@ def test_of_a_long_text_the_rows_are_judged_that_the_rule_names(
     tokens = [3 + (place * place // 700 + place % 7) % 120 for place in range(40_001)]
     model = opened("book", 0)
     model.examples.add({"tokens": tokens}, id="book")
-    report = model.train(1)
+    report = model.train(run_steps=1)
     expected = expected_of(tiny_core_bundle, tmp_path / "book")
     # One step on 40,000 tokens: reading all of them twice would take 5,000 rows of 16.
     assert (report.judged_tokens, report.judged_of_tokens) == (4096, 40_000)
@@ -141,7 +141,7 @@ def test_a_run_begun_on_one_engine_goes_on_on_the_other(opened: Open, first: str
     whole = opened("whole").train()
     model = opened("mixed", engine=first)
     before = model.train(stop=lambda: True)
-    part = model.train(5)
+    part = model.train(most_steps=5)
     model.close()
     rest = opened("mixed", engine="torch" if first == "executorch" else "executorch").train()
     assert (rest.run, rest.total_steps, rest.stopped_because) == (part.run, STEPS, "finished")
@@ -201,7 +201,7 @@ def test_an_example_that_is_forgotten_meanwhile_ends_the_run(opened: Open) -> No
         if step == 1:
             model.examples.forget(id)
 
-    report = model.train(STEPS, on_step=forget)
+    report = model.train(run_steps=STEPS, on_step=forget)
     assert report.stopped_because in ("example_forgotten", "finished")  # finished: it was faster than the forgetting
     assert not model.versions()
 
@@ -209,15 +209,15 @@ def test_an_example_that_is_forgotten_meanwhile_ends_the_run(opened: Open) -> No
 def test_the_limit_may_change_while_the_core_trains(opened: Open) -> None:
     model = opened(memory_mb=100)
     with pytest.raises(BudgetExceeded):
-        model.train(100_000, on_step=lambda step, loss: model.set_limit(1.0))
+        model.train(run_steps=100_000, on_step=lambda step, loss: model.set_limit(1.0))
     model.set_limit(None)
-    assert model.train(3).steps == 3
+    assert model.train(most_steps=3).steps == 3
 
 
 def test_a_pace_slows_the_core_down(opened: Open) -> None:
     model = opened()
     model.set_pace(0.1)
-    report = model.train(40)
+    report = model.train(run_steps=40)
     assert report.seconds > 5 * sum(report.seconds_by_stage.values())  # nine times what it computed for, it rested
     with pytest.raises(ConfigError, match="share"):
         model.set_pace(0)
@@ -243,7 +243,7 @@ def test_training_on_the_core_imports_no_torch(opened: Open, tiny_core_bundle: P
 import sys
 from bespoke import PersonalModel
 with PersonalModel.open({str(tiny_core_bundle)!r}, {str(tmp_path / "alice")!r}) as model:
-    report = model.train(2)
+    report = model.train(run_steps=2)
     model.evaluate()
 assert report.runtime == "core" and report.steps == 2
 print(*sorted({{"torch", "transformers", "executorch"}} & set(sys.modules)))
@@ -261,7 +261,9 @@ print(*sorted({{"torch", "transformers", "executorch"}} & set(sys.modules)))
         {"batch_size": 7},
         {"accumulation": 3},
         {"method": "nosuch"},
-        {"steps": 0},
+        {"run_steps": 0},
+        {"most_steps": -1},
+        {"steps": 5},
         {"learning_rate": -1.0},
         {"schedule": "steep"},
         {"nosuch": 1},
@@ -286,7 +288,7 @@ def test_other_settings_for_an_unfinished_run_are_refused(opened: Open) -> None:
         with pytest.raises(ConfigError, match="settings it was started with"):
             model.train(**other)
     assert model.abandon_run()
-    assert model.train(1, learning_rate=0.5).run == 2
+    assert model.train(run_steps=1, learning_rate=0.5).run == 2
 
 
 def test_a_budget_that_is_too_small_is_refused_before_the_first_step(opened: Open) -> None:
@@ -343,7 +345,7 @@ def test_a_bundle_that_was_changed_since_it_was_opened_is_refused(
 def test_the_command_line_says_what_ran(opened: Open, tiny_core_bundle: Path, tmp_path: Path) -> None:
     opened().close()
     asked = (tiny_core_bundle, "--state", tmp_path / "alice")
-    text = bespoke("train", *asked, "--steps", "3", "--memory-mb", "80", "--plot", tmp_path / "p.svg").ok().out
+    text = bespoke("train", *asked, "--run-steps", "3", "--memory-mb", "80", "--plot", tmp_path / "p.svg").ok().out
     assert "runtime core" in text
     assert "limit 80.0 MB (enforced by" in text
     assert "forward" in text
@@ -387,7 +389,7 @@ def test_without_the_core_the_command_line_says_what_to_run(
 ) -> None:
     opened().close()
     monkeypatch.setenv(finding.OVERRIDE, "/nonexistent")
-    answer = bespoke("train", tiny_core_bundle, "--state", tmp_path / "alice", "--steps", "1")
+    answer = bespoke("train", tiny_core_bundle, "--state", tmp_path / "alice", "--run-steps", "1")
     assert (answer.code, "Name a built bespoke-core" in answer.err) == (3, True)
     for verb in (("inspect", tiny_core_bundle), ("plugins",)):
         bespoke(*verb).ok()

@@ -87,11 +87,11 @@ def test_a_bundle_is_verified_trained_stopped_and_resumed(
     where = {"bundle": str(bundle), "state": str(state), "memory_mb": -1}
     assert ask(build, {"verb": "verify", **where})["report"]["golden"]
     for method in ("mesp", "mebp", "mezo"):
-        first = ask(build, {"verb": "train", **where, "method": method, "steps": 0}, stop_after=1.5)
+        first = ask(build, {"verb": "train", **where, "method": method}, stop_after=1.5)
         assert first["event"] == "report"
         report = first["report"]
         while report["stopped_because"] not in ("finished", "diverged"):
-            report = ask(build, {"verb": "train", **where, "method": method, "steps": 5})["report"]
+            report = ask(build, {"verb": "train", **where, "method": method, "most_steps": 5})["report"]
         assert report["total_steps"] == 12
     assert ask(build, {"verb": "evaluate", **where, "split": "train"})["report"]["loss"] > 0
 

@@ -35,10 +35,11 @@ NUMBERS: list[tuple[dict[str, Any], str, str]] = [
     ({"seed": -1}, "train.seed", "at least 0"),
     ({"seed": 2**63}, "train.seed", "less than 9223372036854775808"),
     ({"seed": HUGE}, "train.seed", "less than 9223372036854775808"),
-    ({"steps": 0}, "train.steps", "at least 1"),
-    ({"steps": -1}, "train.steps", "at least 1"),
-    ({"steps": 10_000_001}, "train.steps", "at most 10000000"),
-    ({"steps": HUGE}, "train.steps", "at most 10000000"),
+]
+COUNTS: list[tuple[dict[str, Any], str, str]] = [
+    ({name: count}, f"train.{name}", "a whole number from 1 to 10000000")
+    for name in ("run_steps", "most_steps")
+    for count in (0, -1, 10_000_001, HUGE)
 ]
 
 
@@ -63,7 +64,7 @@ def test_numbers_that_cannot_be_are_refused_in_one_way_on_every_engine(
         add_numbers(model, 3)
         if begun:
             model.train(stop=lambda: True)
-        for settings, subject, expected in NUMBERS:
+        for settings, subject, expected in NUMBERS + COUNTS:
             with pytest.raises(ConfigError) as refused:
                 model.train(**settings)
             assert (refused.value.subject, refused.value.expected) == (subject, expected), settings
@@ -83,17 +84,16 @@ def test_the_core_refuses_them_itself(
         add_numbers(model, 3)
     request = {"verb": "train", "bundle": str(tiny_core_bundle), "state": str(tmp_path / "state")}
     with pytest.raises(ConfigError) as refused:
-        run({**request, "steps": 0 if "steps" in settings else 1, "settings": settings})
+        run({**request, "run_steps": 1, "settings": settings})
     finite = expected != "a finite number"
     assert (
         (refused.value.subject, refused.value.expected) == (subject, expected)
         if finite
         else "JSON" in refused.value.got
     )
-    for name in settings.keys() & {"steps", "seed"}:  # settings of the call; 0 means all steps
-        if settings[name] > 0:
-            with pytest.raises(ConfigError, match="64 bits" if settings[name] >= 2**63 else "at most 10000000"):
-                run({**request, **settings})
+    if settings.get("seed", 0) > 0:  # the call's own
+        with pytest.raises(ConfigError, match="64 bits"):
+            run({**request, **settings})
     assert rows(tmp_path / "state", "runs") == 0
 
 
@@ -105,8 +105,9 @@ def test_the_core_refuses_them_itself(
         ("--learning-rate", "0"),
         ("--seed", HUGE),
         ("--seed", "-1"),
-        ("--steps", "0"),
-        ("--steps", HUGE),
+        ("--run-steps", "0"),
+        ("--run-steps", HUGE),
+        ("--most-steps", "0"),
         ("--method", "adam"),
         ("--warmup-steps", "-3"),
         ("--commit-seconds", "0"),
@@ -144,7 +145,7 @@ def test_another_setting_for_an_unfinished_run_is_refused_before_examples_are_ad
         tmp_path / "state",
         "--examples",
         tmp_path / "more.jsonl",
-        "--steps",
+        "--run-steps",
         1,
     )
     refused = bespoke(*command, "--learning-rate", "0.5")
@@ -177,11 +178,11 @@ def test_a_bundle_with_other_options_does_not_go_on_with_a_run(tmp_path: Path) -
             model.train()
         assert "abandon_run" in str(refused.value)
     with PersonalModel.open(bundles[True], tmp_path / "state") as model:  # it is still there
-        report = model.train(steps=1)
+        report = model.train(most_steps=1)
         assert report.total_steps == len(done) + 1
     with PersonalModel.open(bundles[False], tmp_path / "state") as model:
         model.abandon_run()
-        assert model.train(steps=1).total_steps == 1
+        assert model.train(run_steps=1).total_steps == 1
 
 
 @pytest.mark.parametrize("engine", ["torch", "executorch"])
@@ -203,9 +204,9 @@ def test_a_run_without_a_number_of_steps_is_as_long_as_its_examples_ask_for(
             run = model.current_run()
             assert run is not None
             assert run.steps == steps
-        assert model.train(steps=1).total_steps == 1  # the same run goes on, also with new examples
+        assert model.train(most_steps=1).total_steps == 1  # the same run goes on, also with new examples
         run = model.current_run()
         assert run is not None
         assert (run.step, run.steps) == (1, 390)
         model.abandon_run()
-        assert model.train(steps=2).stopped_because == "finished"
+        assert model.train(run_steps=2).stopped_because == "finished"

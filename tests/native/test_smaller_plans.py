@@ -97,7 +97,7 @@ def test_a_run_goes_on_by_the_plans_that_the_limit_leaves(
     """The runs differ by rounding alone: the plans add in another order, and begin from the same numbers."""
     pause = STEPS - 2  # before the end, so that adapter and optimizer state can be looked at
     whole = begun(opened("whole", memory_mb=2 * budgets[0] / 1e6), method)
-    of_whole = whole.train(pause - done(whole))
+    of_whole = whole.train(most_steps=pause - done(whole))
     assert of_whole.memory.planned_for_bytes == budgets[0]
     sliced = begun(opened("sliced"), method)
     planned = [one for one in sliced.planned_training() if one.method == method]
@@ -105,7 +105,7 @@ def test_a_run_goes_on_by_the_plans_that_the_limit_leaves(
     used = set()
     for limit in itertools.cycle([budgets[2], budgets[0], budgets[1], budgets[1] - 1]):
         sliced.set_limit(limit / 1e6)
-        report = sliced.train(min(3, pause - done(sliced)))
+        report = sliced.train(most_steps=min(3, pause - done(sliced)))
         assert (report.run, report.memory.limit_bytes) == (1, limit)
         assert report.peak_bytes <= limit
         planned_for = report.memory.planned_for_bytes
@@ -142,9 +142,9 @@ def test_a_limit_below_every_plan_is_refused_by_the_smallest(opened: Open, budge
     least = min(one.peak_bytes for one in model.planned_training() if one.method == "mesp")
     model.set_limit((least - 10_000) / 1e6)
     with pytest.raises(BudgetExceeded, match=f"estimated peak {least / 1e6:.1f} MB"):
-        model.train(1)
+        model.train(run_steps=1)
     model.set_limit(budgets[2] / 1e6)
-    assert model.train(1).steps == 1
+    assert model.train(run_steps=1).steps == 1
 
 
 def test_answers_and_evaluations_are_the_same_within_any_limit(opened: Open, budgets: list[int]) -> None:
@@ -173,13 +173,13 @@ def test_a_conversation_goes_on_when_the_limit_is_lowered(opened: Open, budgets:
 def test_torch_takes_the_plans_that_the_limit_leaves_too(opened: Open, budgets: list[int]) -> None:
     """There it counts what training adds to the process, whose own memory rises and falls: limits lie between what plans take."""
     model = opened(engine="torch", memory_mb=10_000)
-    assert begun(model, "mesp").train(1).memory.planned_for_bytes == budgets[0]
+    assert begun(model, "mesp").train(most_steps=1).memory.planned_for_bytes == budgets[0]
     peaks = {one.memory_bytes: one.peak_bytes for one in model.planned_training() if one.method == "mesp"}
     model.set_limit((peaks[budgets[0]] + peaks[budgets[1]]) / 2e6)
-    assert model.train(1).memory.planned_for_bytes == budgets[1]
+    assert model.train(most_steps=1).memory.planned_for_bytes == budgets[1]
     model.set_limit(peaks[budgets[2]] / 2e6)
     with pytest.raises(BudgetExceeded, match="estimated peak"):
-        model.train(1)
+        model.train(most_steps=1)
 
 
 def test_every_plan_proves_itself_on_both_runtimes(opened: Open, bundle: Path, budgets: list[int]) -> None:
@@ -196,6 +196,6 @@ def test_a_run_of_the_zeroth_order_takes_the_place_of_one_that_is_unfinished(
 ) -> None:
     """What an app does where even the smallest plans of a method took too much. All plans of mezo have room where those do."""
     model = begun(opened(memory_mb=budgets[2] / 1e6), "mesp")
-    report = model.train(2, method="mezo")
+    report = model.train(run_steps=2, method="mezo")
     assert (report.run, report.method, report.memory.planned_for_bytes) == (2, "mezo", budgets[0])
     assert newest_run(tmp_path / "alice")["method"] == "mezo"

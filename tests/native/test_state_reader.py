@@ -37,16 +37,16 @@ def test_every_promise_holds_after_each_verb(
         add_numbers(model)
         model.examples.add({"tokens": [*range(100, 115)]}, id="secret")
         assert model.engine == "executorch"
-        model.train(300, method=method, stop=lambda: True)  # a run of 300 steps, of which hardly any was made
-        model.train(steps)
+        model.train(run_steps=300, method=method, stop=lambda: True)  # a run of 300 steps, of which hardly any was made
+        model.train(most_steps=steps)
     found = look()
     assert found["unfinished"] == 1
     assert (found["slots"], bool(found["journal"])) == ((1, True) if method == "mezo" else (2, False))
     bespoke("train", tiny_core_bundle, "--state", state, "--format", "json").ok()
     assert look()["unfinished"] == 0
-    bespoke("train", tiny_core_bundle, "--state", state, "--steps", 3, "--method", method, "--format", "json").ok()
+    bespoke("train", tiny_core_bundle, "--state", state, "--run-steps", 3, "--method", method, "--format", "json").ok()
     assert look()["runs"] == 2
     bespoke("examples", "forget", tiny_core_bundle, "secret", "--state", state).ok()
     assert look((str([*range(100, 115)]),))["versions"] == 0
-    bespoke("train", tiny_core_bundle, "--state", state, "--steps", 2, "--format", "json").ok()
+    bespoke("train", tiny_core_bundle, "--state", state, "--run-steps", 2, "--format", "json").ok()
     assert look((str([*range(100, 115)]),))["examples"] == 12

@@ -70,7 +70,7 @@ def talk(native_build: Path, bundle: Path, state: Path, **more: Any) -> Iterator
 
 
 def test_a_line_cancels(native_build: Path, tiny_core_bundle: Path, state: Path) -> None:
-    with talk(native_build, tiny_core_bundle, state, settings={"steps": 100_000}) as core:
+    with talk(native_build, tiny_core_bundle, state, run_steps=100_000) as core:
         core.until_step(3)
         core.say({"do": "cancel"})
         event, status = core.end()
@@ -82,19 +82,35 @@ def test_a_line_cancels(native_build: Path, tiny_core_bundle: Path, state: Path)
 def test_the_limit_changes_while_it_trains_and_what_was_done_is_committed(
     native_build: Path, tiny_core_bundle: Path, state: Path
 ) -> None:
-    with talk(native_build, tiny_core_bundle, state, settings={"steps": 100_000}) as core:
+    with talk(native_build, tiny_core_bundle, state, run_steps=100_000) as core:
         core.until_step(3)
         core.say({"do": "limit", "memory_mb": 1})
         event, status = core.end()
     assert event["kind"] == "BudgetExceeded"
     assert status == STATUS["BudgetExceeded"]
-    with talk(native_build, tiny_core_bundle, state, steps=1) as core:
+    with talk(native_build, tiny_core_bundle, state, most_steps=1) as core:
         event, _ = core.end()
     assert event["report"]["total_steps"] > 3
 
 
+@pytest.mark.parametrize("given", [{"steps": 5}, {"settings": {"steps": 5}}], ids=["of the call", "among the settings"])
+def test_steps_that_do_not_say_of_what_are_refused(
+    native_build: Path, tiny_core_bundle: Path, state: Path, given: dict[str, Any]
+) -> None:
+    with talk(native_build, tiny_core_bundle, state, **given) as core:
+        event, status = core.end()
+    assert (event["kind"], event["subject"], event["got"], status) == (
+        "ConfigError",
+        "train.steps",
+        "5",
+        STATUS["ConfigError"],
+    )
+    assert "run_steps" in event["expected"]
+    assert "most_steps" in event["expected"]
+
+
 def test_lines_that_mean_nothing_change_nothing(native_build: Path, tiny_core_bundle: Path, state: Path) -> None:
-    with talk(native_build, tiny_core_bundle, state, settings={"steps": 100_000}) as core:
+    with talk(native_build, tiny_core_bundle, state, run_steps=100_000) as core:
         core.until_step(1)
         for line in (
             "",
@@ -161,7 +177,7 @@ def test_every_line_is_answered(native_build: Path, tiny_core_bundle: Path, stat
 
 
 def test_it_answers_a_ping_while_it_trains(native_build: Path, tiny_core_bundle: Path, state: Path) -> None:
-    with talk(native_build, tiny_core_bundle, state, settings={"steps": 100_000}) as core:
+    with talk(native_build, tiny_core_bundle, state, run_steps=100_000) as core:
         core.until_step(1)
         core.say({"do": "ping"})
         while (event := core.hear())["event"] != "alive":
@@ -190,14 +206,14 @@ def test_nothing_is_used_after_it_was_freed_when_the_process_ends(tiny_core_bund
     ) as held:
         assert held.stdin is not None
         assert held.stderr is not None
-        held.stdin.write(json.dumps({**request, "steps": 1}) + "\n")
+        held.stdin.write(json.dumps({**request, "run_steps": 1}) + "\n")
         held.stdin.flush()  # and stays open: the thread waits for a line when `main` returns
         assert held.stderr.read() == ""
         assert held.wait(120) == 0
 
 
 def test_a_deadline_is_kept(native_build: Path, tiny_core_bundle: Path, state: Path) -> None:
-    with talk(native_build, tiny_core_bundle, state, settings={"steps": 1_000_000}, deadline_seconds=0.5) as core:
+    with talk(native_build, tiny_core_bundle, state, run_steps=1_000_000, deadline_seconds=0.5) as core:
         event, _ = core.end()
     assert event["report"]["stopped_because"] == "deadline"
     assert event["report"]["accepted"] is None

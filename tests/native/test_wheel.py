@@ -82,7 +82,7 @@ def test_it_trains_on_the_core_where_nothing_else_is_installed(
             tmp_path / "state",
             "--examples",
             examples,
-            "--steps",
+            "--run-steps",
             "4",
             "--format",
             "json",

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The core with torch as its engine, for tests: in this process, or `python -m tests.native.torch_lab BUNDLE STATE METHOD STEPS` in
-one of its own, which says each step that is done."""
+"""The core with torch as its engine, for tests: in this process, or in one of its own that says each step that is done:
+
+python -m tests.native.torch_lab BUNDLE STATE METHOD MOST_STEPS
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ def train(
     state: Path,
     engine: TorchEngine,
     method: str,
-    steps: int = 0,
+    most_steps: int = 0,
     on_step: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """One call of bespoke_train; its report, or the core's error."""
@@ -32,7 +34,7 @@ def train(
         return 0
 
     call = struct(CCall, progress=OnProgress(progress))
-    return _asked(bundle, state, engine, "bespoke_train", struct(CTraining, method=method, steps=steps), call)
+    return _asked(bundle, state, engine, "bespoke_train", struct(CTraining, method=method, most_steps=most_steps), call)
 
 
 def verify(bundle: Path, state: Path, engine: TorchEngine) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def trained(
         for text in words:
             model.examples.add({"text": text}, use="train")
         ended = {"stop": lambda: bool(done), "on_step": lambda step, loss: done.append(step)} if stop else {}
-        losses = model.train(steps=steps, method=method, **ended).losses
+        losses = model.train(run_steps=steps, method=method, **ended).losses
     assert len(select(state, "SELECT example FROM example_rows")) == len(words)
     rows = select(state, "SELECT recorded FROM journal ORDER BY step")
     return np.array(losses), np.concatenate([np.frombuffer(bytes.fromhex(row[0]), "<f4") for row in rows])

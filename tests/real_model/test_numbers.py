@@ -112,7 +112,7 @@ def test_twenty_steps_are_those_of_torch_and_peft(real_model: RealModel, tmp_pat
     with PersonalModel.open(real_model.bundle, tmp_path / "state") as model:
         model.examples.add(real_model.example(), use="train")
         stop = {"on_step": lambda step, loss: losses.append(loss), "stop": lambda: len(losses) >= STEPS}
-        model.train(2 * STEPS, **stop)
+        model.train(run_steps=2 * STEPS, **stop)
     assert STEPS <= newest_run(tmp_path / "state")["step"] == len(losses) < 2 * STEPS
     reached = slot(tmp_path / "state")
     pieces = load_file(real_model.bundle / "adapter" / "initial.safetensors")
@@ -203,7 +203,12 @@ def core_gradients(real_model: RealModel, adapter: Path, folder: Path, seed: int
     with PersonalModel.open(real_model.bundle, state) as model:
         model.import_adapter(adapter, trust_base=True)
         model.examples.add(real_model.example(), use="train")
-        model.train(STEPS, learning_rate=1e-30, on_step=lambda step, loss: begun.append(step), stop=lambda: bool(begun))
+        model.train(
+            run_steps=STEPS,
+            learning_rate=1e-30,
+            on_step=lambda step, loss: begun.append(step),
+            stop=lambda: bool(begun),
+        )
     steps, moments = newest_run(state)["step"], slot(state)
     assert 0 < steps < STEPS
     return {

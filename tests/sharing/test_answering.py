@@ -38,7 +38,7 @@ def trained(tiny_core_bundle: Path, tmp_path: Path) -> Path:
     """A state with an adapter that answers, and an export of that adapter next to it."""
     with PersonalModel.open(tiny_core_bundle, tmp_path / "alice") as model:
         add_numbers(model)
-        model.train(4)
+        model.train(run_steps=4)
         assert model.versions()
         model.export_adapter(tmp_path / "adapter")
     return tmp_path / "alice"

@@ -22,7 +22,7 @@ VERBS: dict[str, Callable[[PersonalModel, Path], object]] = {
     "add": lambda model, place: model.examples.add(numbers(99), id="another"),
     "list": lambda model, place: model.examples.list(),
     "evaluate": lambda model, place: model.evaluate(split="train"),
-    "train": lambda model, place: model.train(1),
+    "train": lambda model, place: model.train(run_steps=1),
     "export": lambda model, place: model.export_adapter(place / "adapter"),
     "import": lambda model, place: model.import_adapter(place / "adapter"),
     "versions": lambda model, place: model.versions(),
@@ -77,7 +77,7 @@ def test_a_state_below_a_linked_folder_is_the_same_state(
     (tmp_path / "linked").symlink_to(tmp_path / "real")
     with PersonalModel.open(tiny_core_bundle, tmp_path / "linked" / "alice", engine=engine) as model:
         add_numbers(model)
-        assert model.train(1).steps == 1
+        assert model.train(run_steps=1).steps == 1
         with PersonalModel.open(tiny_core_bundle, tmp_path / "real" / "alice") as other:
             assert len(other.examples) == 12
             assert outside.locks(tmp_path / "real" / "alice", os.getpid()) >= outside.OPEN

@@ -228,7 +228,7 @@ def alice(tiny_bundle: Path, tmp_path: Path) -> Path:
     """A state with an adapter that answers."""
     with PersonalModel.open(tiny_bundle, tmp_path / "alice") as model:
         add_numbers(model)
-        assert model.train(4).accepted
+        assert model.train(run_steps=4).accepted
     return tmp_path / "alice"
 
 

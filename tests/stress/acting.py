@@ -156,19 +156,21 @@ class Acting:
 
     def train(self, model: PersonalModel, in_this_process: bool = False, **how: Any) -> Outcome[Any]:
         """A few steps. `in_this_process`: by the library, with the engine that it was built with."""
-        steps, method = self.chance.randint(1, 5), self.chance.choice(("mesp", "mesp", "mezo"))
+        most_steps, method = self.chance.randint(1, 8), self.chance.choice(("mesp", "mesp", "mezo"))
         names = ("run", "total_steps", "accepted", "stopped_because")
 
         def call() -> dict[str, Any]:
             if in_this_process:
                 from bespoke.core.handle import Request
 
-                report = model._core.train(Request(steps, method), None, None, None)
+                report = model._core.train(Request(most_steps=most_steps, method=method), None, None, None)
             else:
-                report = model.train(steps, method=method).as_dict()
+                report = model.train(most_steps=most_steps, method=method).as_dict()
             return {name: report[name] for name in names}
 
-        return self.do("train", call, lambda report: report, steps=steps, method=method, library=in_this_process, **how)
+        return self.do(
+            "train", call, lambda report: report, most_steps=most_steps, method=method, library=in_this_process, **how
+        )
 
     def generate(self, model: PersonalModel, **how: Any) -> Outcome[Any]:
         tokens = self.chance.randint(1, 6)

@@ -123,7 +123,7 @@ def asks(acting: Acting, browser: Browser, view: dict[str, Any]) -> None:
 
 
 def trains(acting: Acting, browser: Browser, view: dict[str, Any]) -> None:
-    acting.do("begin training", lambda: browser.post("/train", steps=acting.chance.randint(1, 4)) or True, page=True)
+    acting.do("begin training", lambda: browser.post("/train") or True, page=True)
     if acting.chance.random() < 0.3:
         acting.do("stop training", lambda: browser.post("/stop") or True, page=True)
 

@@ -48,7 +48,7 @@ def import_all(places: Places) -> None:
     with PersonalModel.open(places.bundles / "one", place / "state", engine="torch") as model:
         for number in range(2):
             model.examples.add({"text": f"the cat sat on {number}"})
-        model.train(1, method="mesp")
+        model.train(run_steps=1, method="mesp")
         list(model.generate("the cat ", max_tokens=1))
     shutil.rmtree(place)
 

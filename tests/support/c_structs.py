@@ -44,7 +44,8 @@ class Training(c.Structure):
     _fields_ = (
         ("struct_size", c.c_size_t),
         ("method", Text),
-        ("steps", c.c_int64),
+        ("run_steps", c.c_int64),
+        ("most_steps", c.c_int64),
         ("seed", c.c_int64),
         ("has_seed", c.c_int32),
         ("settings", Text),

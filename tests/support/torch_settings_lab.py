@@ -144,7 +144,7 @@ def computed(bundle: Path, folder: Path, conversation: PersonalModel) -> tuple[s
     results: list[object] = []
     with PersonalModel.open(bundle, folder / "state", engine="torch") as personal:
         add_numbers(personal)
-        report = personal.train(3, on_step=lambda *told: seen.append(settings()))
+        report = personal.train(run_steps=3, on_step=lambda *told: seen.append(settings()))
         results += [report.losses]
         report = personal.train(learning_rate=1e-2)
         results += [report.losses, report.validation_loss, report.gain, personal.evaluate().loss]

@@ -143,7 +143,7 @@ def _more_than_the_limit(folder: Path, monkeypatch: Monkey) -> None:
     )
     with PersonalModel.open(personalizer.build(folder / "bundle"), folder / "state", memory_mb=2.0) as personal:
         personal.examples.add({"tokens": [1, 2, 3]})
-        personal.train(1)
+        personal.train(run_steps=1)
 
 
 def _temperature_below_zero(folder: Path, monkeypatch: Monkey) -> None:

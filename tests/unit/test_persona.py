@@ -25,7 +25,7 @@ def test_a_persona_is_added_line_by_line_trained_and_answers(
             added = model.examples.add({"text": text}, id=str(number))
             assert added.id == str(number)
         before = model.evaluate().loss
-        report = model.train(steps=20)
+        report = model.train(run_steps=20)
         assert report.stopped_because == "finished"
         assert report.judged_on == "validation"
         assert report.validation_loss_before is not None

@@ -35,8 +35,8 @@ static void show(const char *what, char *json) {
 static int32_t tell(void *context, const bespoke_progress *progress) {
   if (progress->phase != BESPOKE_PHASE_STEP) return 0;
   fprintf(stderr, "step %" PRId64 " of %" PRId64 "  loss %.4f\n", progress->step, progress->steps, progress->loss);
-  const int64_t *last = context;
-  return progress->step >= *last; /* at the end of a run, the gate judges what was learned */
+  (void)context;
+  return 0;
 }
 
 /* An app shows each piece as it comes. Messages are fed as "[{\"role\": \"user\", \"content\": ...}]" where the model has a chat template. */
@@ -73,15 +73,14 @@ int main(int argc, char **argv) {
     show("added", added);
   }
 
-  bespoke_training training = {.struct_size = sizeof training, .settings = text("{\"steps\": 12}")};
+  bespoke_training training = {.struct_size = sizeof training, .run_steps = 12, .most_steps = 5};
   check(bespoke_check_training(model, &training, &error));
-  const int64_t ends[2] = {5, INT64_MAX}; /* the second slice goes on where the first one stopped, also in another process */
-  for (int slice = 0; slice < 2; slice++) {
-    int64_t last = ends[slice];
-    bespoke_call call = {.struct_size = sizeof call, .deadline_seconds = 600, .context = &last, .progress = tell};
+  for (int slice = 0; slice < 2; slice++) { /* the second one goes on with the run, to its end, where the gate judges what was learned */
+    bespoke_call call = {.struct_size = sizeof call, .deadline_seconds = 600, .progress = tell};
     char *report = NULL;
     check(bespoke_train(model, &training, &call, &report, &error));
     show("trained", report); /* losses, accepted, memory, why it stopped */
+    training.most_steps = 0;
   }
 
   bespoke_session *session = NULL;

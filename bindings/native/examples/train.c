@@ -40,7 +40,7 @@ static int failed(bespoke_error *error) {
 
 int main(int argc, char **argv) {
   if (argc < 3) {
-    fprintf(stderr, "usage: %s BUNDLE STATE [STEPS]\n", argv[0]);
+    fprintf(stderr, "usage: %s BUNDLE STATE [RUN_STEPS]\n", argv[0]);
     return 2;
   }
   bespoke_error *error = NULL;
@@ -51,7 +51,7 @@ int main(int argc, char **argv) {
   cancel = bespoke_cancel_new();
   signal(SIGINT, stop);
 
-  bespoke_training training = {.struct_size = sizeof training, .steps = argc > 3 ? atoll(argv[3]) : 0};
+  bespoke_training training = {.struct_size = sizeof training, .run_steps = argc > 3 ? atoll(argv[3]) : 0};
   bespoke_call call = {.struct_size = sizeof call, .cancel = cancel, .progress = tell};
   char *report = NULL;
   int status = bespoke_train(model, &training, &call, &report, &error);

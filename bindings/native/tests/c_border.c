@@ -89,7 +89,7 @@ static void nulls_of_an_open_model(void) {
   EXPECT(!report && is(error, code, "ConfigError"));
   EXPECT(bespoke_evaluate(model, text("train"), text(NULL), NULL, NULL, NULL) == 0);
   EXPECT(bespoke_verify(model, NULL, NULL, NULL) == 0);
-  bespoke_training training = {.struct_size = sizeof training, .steps = 1};
+  bespoke_training training = {.struct_size = sizeof training, .run_steps = 1};
   EXPECT(bespoke_train(model, &training, NULL, NULL, NULL) == 0);
   EXPECT(bespoke_train(model, NULL, NULL, NULL, &error) == 0 && !error);
   bespoke_close(model, -1, NULL);

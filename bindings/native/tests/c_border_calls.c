@@ -38,7 +38,7 @@ static int trained(bespoke_model *model, const bespoke_training *training, const
 static void a_token_ends_the_calls_that_have_it_and_no_others(void) {
   bespoke_options options = plain();
   bespoke_model *model = opened(&options);
-  bespoke_training training = {.struct_size = sizeof training, .steps = 5};
+  bespoke_training training = {.struct_size = sizeof training, .run_steps = 5};
   follower one = {.cancel = bespoke_cancel_new()};
   bespoke_call call = {.struct_size = sizeof call, .cancel = one.cancel, .context = &one, .progress = follow};
   EXPECT(trained(model, &training, &call, "\"stop_requested\"") && one.steps == 1);
@@ -49,7 +49,7 @@ static void a_token_ends_the_calls_that_have_it_and_no_others(void) {
   code = bespoke_verify(model, &call, NULL, &error);
   EXPECT(is(error, code, "Cancelled"));
   EXPECT(bespoke_evaluate(model, text("train"), text(NULL), NULL, NULL, NULL) == 0);
-  training.steps = 1;
+  training.most_steps = 1;
   EXPECT(!trained(model, &training, NULL, "stop_requested"));
   bespoke_cancel_free(one.cancel);
   bespoke_close(model, -1, NULL);
@@ -58,7 +58,7 @@ static void a_token_ends_the_calls_that_have_it_and_no_others(void) {
 static void progress_tells_of_each_phase_and_may_end_the_call(void) {
   bespoke_options options = plain();
   bespoke_model *model = opened(&options);
-  bespoke_training training = {.struct_size = sizeof training, .steps = 3};
+  bespoke_training training = {.struct_size = sizeof training, .run_steps = 3};
   follower all = {.end_at_step = -1}, two = {.end_at_step = 2};
   bespoke_call call = {.struct_size = sizeof call, .context = &all, .progress = follow};
   EXPECT(trained(model, &training, &call, "\"finished\""));
@@ -71,7 +71,7 @@ static void progress_tells_of_each_phase_and_may_end_the_call(void) {
 static void a_second_call_that_computes_is_told_that_the_model_is_busy(void) {
   bespoke_options options = plain();
   bespoke_model *model = opened(&options);
-  bespoke_training training = {.struct_size = sizeof training, .steps = 1};
+  bespoke_training training = {.struct_size = sizeof training, .run_steps = 1};
   follower one = {.model = model, .end_at_step = -1};
   bespoke_call call = {.struct_size = sizeof call, .context = &one, .progress = follow};
   EXPECT(trained(model, &training, &call, "\"finished\""));
@@ -83,7 +83,7 @@ static void a_second_call_that_computes_is_told_that_the_model_is_busy(void) {
 static void a_call_ends_at_its_deadline(void) {
   bespoke_options options = plain();
   bespoke_model *model = opened(&options);
-  bespoke_training training = {.struct_size = sizeof training, .steps = 5000};
+  bespoke_training training = {.struct_size = sizeof training, .run_steps = 5000};
   bespoke_call call = {.struct_size = sizeof call, .deadline_seconds = 0.5};
   EXPECT(trained(model, &training, &call, "\"deadline\""));
   call.deadline_seconds = 1e-9; /* before anything: the run is there, and goes on with the next call */
@@ -100,7 +100,7 @@ static void a_call_ends_at_its_deadline(void) {
 static void the_limit_of_an_open_model_changes(void) {
   bespoke_options options = plain();
   bespoke_model *model = opened(&options);
-  bespoke_training training = {.struct_size = sizeof training, .steps = 1};
+  bespoke_training training = {.struct_size = sizeof training, .run_steps = 1};
   bespoke_error *error = NULL;
   EXPECT(bespoke_set_limit(model, 1, NULL) == 0);
   bespoke_status code = bespoke_train(model, &training, NULL, NULL, &error);
@@ -114,7 +114,7 @@ static void the_limit_of_an_open_model_changes(void) {
 static double seconds_of(bespoke_model *model, double pace) {
   const clock_t processor = clock();
   struct timespec begin, end;
-  bespoke_training training = {.struct_size = sizeof training, .steps = 20};
+  bespoke_training training = {.struct_size = sizeof training, .run_steps = 20};
   EXPECT(bespoke_set_pace(model, pace, NULL) == 0);
   clock_gettime(CLOCK_MONOTONIC, &begin);
   EXPECT(trained(model, &training, NULL, "\"finished\""));
@@ -153,7 +153,7 @@ static void a_bundle_is_opened_by_a_range_of_a_file(void) {
   EXPECT(model);
   fclose(apk);
   EXPECT(bespoke_verify(model, NULL, NULL, NULL) == 0);
-  bespoke_training training = {.struct_size = sizeof training, .steps = 2};
+  bespoke_training training = {.struct_size = sizeof training, .run_steps = 2};
   EXPECT(trained(model, &training, NULL, "\"finished\""));
   bespoke_close(model, -1, NULL);
   place.descriptor = fileno(zip);

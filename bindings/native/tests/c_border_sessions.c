@@ -138,7 +138,7 @@ static void a_session_is_told_that_its_model_trains_and_goes_on_afterwards(void)
   EXPECT(bespoke_session_feed(to_be_asked, text("[1, 2, 3]"), NULL) == 0);
   EXPECT(said(to_be_asked, 1, BESPOKE_GOES_ON));
   int busy = 0;
-  bespoke_training training = {.struct_size = sizeof training, .steps = 2};
+  bespoke_training training = {.struct_size = sizeof training, .run_steps = 2};
   bespoke_call call = {.struct_size = sizeof call, .context = &busy, .progress = ask_it};
   EXPECT(bespoke_train(model, &training, &call, NULL, NULL) == 0 && busy == 2);
   EXPECT(said(to_be_asked, 2, BESPOKE_GOES_ON));

@@ -96,7 +96,7 @@ static void an_unfinished_run_is_gone_on_with_replaced_or_abandoned(void) {
   bespoke_options options = plain();
   bespoke_model *model = opened(&options);
   bespoke_error *error = NULL;
-  bespoke_training training = {.struct_size = sizeof training, .steps = 5000};
+  bespoke_training training = {.struct_size = sizeof training, .run_steps = 5000};
   bespoke_call call = {.struct_size = sizeof call, .deadline_seconds = 0.3};
   EXPECT(bespoke_train(model, &training, &call, NULL, NULL) == 0); /* and is unfinished */
   training.settings = text("{\"learning_rate\": 0.125}");
@@ -149,7 +149,7 @@ static void verbs_of_the_store_run_while_a_call_computes(void) {
   bespoke_options options = plain();
   bespoke_model *model = opened(&options);
   asker one = {.model = model};
-  bespoke_training training = {.struct_size = sizeof training, .steps = 2};
+  bespoke_training training = {.struct_size = sizeof training, .run_steps = 2};
   bespoke_call call = {.struct_size = sizeof call, .context = &one, .progress = ask_of_the_store};
   EXPECT(bespoke_train(model, &training, &call, NULL, NULL) == 0);
   EXPECT(one.asked && one.examples > 5);

@@ -16,7 +16,8 @@ namespace {
 
 TrainRequest run_of(int64_t steps) {
   TrainRequest request;
-  request.settings = "{\"steps\": " + std::to_string(steps) + ", \"schedule\": \"constant\"}";
+  request.run_steps = steps;
+  request.settings = "{\"schedule\": \"constant\"}";
   return request;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `train` does around the steps: which run, what is refused, the gate, the report.
+// What `train` does around the steps: the gate, the report, what cannot fit.
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
@@ -35,11 +35,10 @@ TEST_CASE("an adapter that is worse is refused; a run that has not ended goes on
   Device device;
   device.script.direction = -1;
   TrainRequest request;
-  request.steps = 5;
-  CHECK(train_on(device, request)["stopped_because"] == "finished");  // a run that starts here is as long as it was asked to be
+  request.run_steps = 5;
+  CHECK(train_on(device, request)["total_steps"] == 5);
   CHECK_FALSE(device.store->current_version());
-  request.steps = 0;
-  request.settings = "{\"steps\": 9}";
+  request.run_steps = 9;
   device.script.listener = [&](const Told& told) { device.script.stop = told.step == 4; };
   const int64_t evaluated = device.script.evaluated;
   const Report part = train_on(device, request);
@@ -110,60 +109,6 @@ TEST_CASE("a run that diverged is over and changed nothing") {
   CHECK_FALSE(device.store->current_run());
 }
 
-TEST_CASE("an unfinished run keeps its settings; another method replaces it") {
-  Device device;
-  TrainRequest request;
-  request.settings = "{\"steps\": 9, \"learning_rate\": 0.5}";
-  device.script.listener = [&](const Told& told) { device.script.stop = told.step == 2; };
-  train_on(device, request);
-  device.script.stop = false;
-  device.script.listener = nullptr;
-  const int64_t first = device.store->current_run()->id;
-  const auto refused = [&](const char* settings, std::optional<int64_t> seed) {
-    return error_of([&] { train_on(device, {"", 0, seed, settings}); });
-  };
-  CHECK(refused("{\"learning_rate\": 0.1}", std::nullopt).got == "other settings (learning_rate) for an unfinished run");
-  CHECK(refused("", 77).got == "other settings (seed) for an unfinished run");
-  CHECK(device.store->current_run()->id == first);
-  CHECK(error_of([&] { train_on(device, {"third", 0, std::nullopt, ""}); }).kind == Kind::Config);
-  CHECK(device.store->current_run()->id == first);  // what is refused ends nothing
-  CHECK(train_on(device, {"second", 1, std::nullopt, ""})["method"] == "second");
-  CHECK(device.store->run(first).ended_because == "replaced");
-}
-
-TEST_CASE("a bundle with other options does not go on with a run; one that kept none goes on") {
-  Device device;
-  device.script.listener = [&](const Told& told) { device.script.stop = told.step == 2; };
-  train_on(device);
-  device.script.stop = false;
-  device.script.listener = nullptr;
-  const Run run = *device.store->current_run();
-  Manifest manifest = device.bundle.manifest();
-  CHECK(choose_run(manifest, *device.store, {}).goes_on);
-  manifest.methods[0].options = "{\"epsilon\":0.1}";
-  const Error refused = error_of([&] { choose_run(manifest, *device.store, {}); });
-  CHECK(refused.kind == Kind::Config);
-  CHECK(refused.expected == "{\"epsilon\":0.01}, which the unfinished run was started with");
-  TrainRequest replacing;
-  replacing.new_run = true;
-  CHECK_FALSE(choose_run(manifest, *device.store, replacing).goes_on);
-  device.store->end_run(run.id, "abandoned");
-  device.store->start_run("first", 1, "{\"training\":" + training_json(manifest.methods[0].training) + "}", 12, std::nullopt);
-  CHECK(choose_run(manifest, *device.store, {}).goes_on);
-}
-
-TEST_CASE("settings that the plans were built for are not changed") {
-  Device device;
-  const auto refused = [&](const char* settings) { return error_of([&] { train_on(device, {"", 0, std::nullopt, settings}); }); };
-  CHECK(refused("{\"batch_size\": 3}").expected == "2, which the bundle was built for");
-  CHECK(refused("{\"sequence_lengths\": [4]}").got == "[4]");
-  CHECK(refused("{\"clip_norm\": 1.5}").expected == "null, which the bundle was built for");
-  CHECK(refused("{\"accumulation\": 2}").subject == "train.accumulation");
-  CHECK(refused("{\"steps\": 0}").kind == Kind::Config);
-  CHECK(refused("[]").kind == Kind::Config);
-  CHECK_FALSE(device.store->current_run());
-}
-
 TEST_CASE("what cannot fit is refused before anything is run, against the whole process") {
   Device device;
   device.bundle.manifest().methods[0].plans[1].estimate.peak_bytes = 500'000'000;
@@ -203,7 +148,7 @@ TEST_CASE("a lower limit takes plans of a smaller budget, and the run goes on by
       if (told.phase == Phase::step && ++done == steps) device.script.stop = true;
     };
     TrainRequest request;
-    request.settings = made_by.empty() ? "{\"steps\": 12}" : "";
+    request.run_steps = 12;
     const Report report = Report::parse(train(personal, request));
     device.script.stop = false;
     return report["memory"];

@@ -123,7 +123,8 @@ class Stress {
       if (trains) {
         bespoke_training training{};
         training.struct_size = sizeof training;
-        training.steps = 1 + random() % 6;
+        training.run_steps = 6;
+        training.most_steps = 1 + random() % 6;
         training.new_run = random() % 8 == 0;
         call("train", {BESPOKE_BUSY, BESPOKE_CANCELLED, BESPOKE_BUDGET_EXCEEDED, BESPOKE_DATA_ERROR, BESPOKE_STATE_LOCKED, BESPOKE_STATE_ERROR},
              bespoke_train, &training, &settings, nullptr);

@@ -142,12 +142,6 @@ FLAGS = (
 )
 
 TRAIN_FLAGS = (
-    Flag(
-        "training",
-        "steps",
-        int,
-        "Most steps of this call, and length of a new run [the run's, or the bundle's].",
-    ),
     Flag("budget", "memory_mb", float, f"{_BUDGET} [the bundle's budget]."),
     *(
         replace(flag, help=flag.help.partition(" [")[0].rstrip(".") + " [the bundle's].")

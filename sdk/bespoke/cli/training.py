@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from bespoke.arguments import unclear_steps
 from bespoke.cli.output import (
     PATH,
     Command,
@@ -38,10 +39,12 @@ if TYPE_CHECKING:
     from bespoke.data.files import ReadReport
     from bespoke.personal_model import PersonalModel
     from bespoke.rules.records import AddedExample
+    from bespoke.rules.report import Progress
     from bespoke.tasks import Task
 
 TASKS = ("labels", "choice", "answers", "calls")
-_OWN = ("steps", "seconds", "seed", "memory_mb")  # arguments of `train` and `open`, which are not fields of Training
+# Arguments of `train` and `open`, which are not fields of Training.
+_OWN = ("run_steps", "most_steps", "seconds", "seed", "memory_mb")
 
 
 def _example_options(command: Command) -> Command:
@@ -96,6 +99,11 @@ def _check_answers_are_trained(bundle: Path, task: str, trust: Trust) -> None:
 @engine_option()
 @click.option("--new-run", is_flag=True, help="Drop an unfinished run and start a new one.")
 @click.option("--seconds", type=float, help="Deadline of this call, which ends in a committed state [none].")
+@click.option("--run-steps", type=int, help="Length of a new run [the bundle's].")
+@click.option(
+    "--most-steps", type=int, help="Most steps of this call; the run goes on in the next one [all that are left]."
+)
+@click.option("--steps", hidden=True)
 @setting_flags(TRAIN_FLAGS)
 @click.option("--plot", type=PATH, metavar="FILE", help="Draw memory and losses (.svg or .png).")
 @click.option(
@@ -117,20 +125,23 @@ def train(
     method: str | None,
     engine: str | None,
     new_run: bool,
+    steps: str | None,
     plot: Path | None,
     csv: Path | None,
     trust: Trust,
     **given: Any,
 ) -> None:
-    """Train BUNDLE on the examples in --state, by at most --steps, and print the report.
+    """Train BUNDLE on the examples in --state and print the report.
 
-    An unfinished run continues where it stopped; settings are for a new run. Ctrl-C or SIGTERM stops in a committed state, prints
-    the report (stopped_because: stop_requested) and ends with 0. A second one ends at once with 130, and what was committed
-    stays. A refused adapter is no error: `accepted` in the report says whether it was accepted.
+    An unfinished run continues where it stopped; settings are for a new run. --most-steps trains a part of a run. Ctrl-C or SIGTERM
+    stops in a committed state, prints the report (stopped_because: stop_requested) and ends with 0. A second one ends at once with
+    130, and what was committed stays. A refused adapter is no error: `accepted` in the report says whether it was accepted.
 
     \b
-    bespoke train chat.bundle --state alice --examples notes.jsonl --steps 50 --format json
+    bespoke train chat.bundle --state alice --examples notes.jsonl --most-steps 50 --format json
     """
+    if steps is not None:
+        raise unclear_steps(steps)
     _check_task(task, examples, examples_format)
     if use is not None and examples is None:
         raise click.UsageError("--use goes with --examples")
@@ -147,8 +158,9 @@ def train(
     from bespoke.personal_model import PersonalModel
 
     overrides = {name: value for name, value in given.items() if value is not None and name not in _OWN}
+    asked = {"method": method, **{name: given[name] for name in ("run_steps", "most_steps", "seed")}}
     with PersonalModel.open(bundle, state, memory_mb=given["memory_mb"], engine=engine, **trust) as model:
-        model.check_settings(given["steps"], method=method, seed=given["seed"], new_run=new_run, **overrides)
+        model.check_settings(**asked, new_run=new_run, **overrides)
         if examples is not None:
             unused = ReadReport()
             rows = _rows(model, examples, examples_format, task, given_fields(fields), encoding, unused)
@@ -156,26 +168,15 @@ def train(
 
         if new_run:
             model.abandon_run()
-        total = given["steps"] or 0
-        done = 0
 
         with progress() as tell, _stop_by_signal() as stop:
-            tell("training: getting ready", 0, total)
+            tell("training: getting ready", 0, 0)
 
-            def on_step(step: int, loss: float) -> None:
-                nonlocal done
-                done += 1
-                tell(f"training: step {step}, loss {loss:.4f}", done, total)
+            def on_progress(at: Progress) -> None:
+                if at.loss is not None:
+                    tell(f"training: loss {at.loss:.4f}", at.step, at.steps)
 
-            report = model.train(
-                given["steps"],
-                seconds=given["seconds"],
-                method=method,
-                seed=given["seed"],
-                stop=stop,
-                on_step=on_step,
-                **overrides,
-            )
+            report = model.train(**asked, seconds=given["seconds"], stop=stop, on_progress=on_progress, **overrides)
 
     if plot is not None:
         from bespoke.plot import plot_training

@@ -75,11 +75,12 @@ class Place:
         return struct(CBundle, path=bundle), text(state), struct(COptions, **settings)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Request:
     """The arguments of `train`."""
 
-    steps: int | None = None
+    run_steps: int | None = None
+    most_steps: int | None = None
     method: str | None = None
     seed: int | None = None
     settings: Mapping[str, Any] | None = None
@@ -89,7 +90,8 @@ class Request:
         training: CTraining = struct(
             CTraining,
             method=self.method or "",
-            steps=self.steps or 0,
+            run_steps=self.run_steps or 0,
+            most_steps=self.most_steps or 0,
             seed=self.seed or 0,
             has_seed=int(self.seed is not None),
             settings=json.dumps(dict(self.settings)) if self.settings else "",

@@ -119,7 +119,8 @@ def _training(request: Request, seconds: float | None) -> dict[str, Any]:
     return {
         "verb": "train",
         "method": request.method,
-        "steps": request.steps or 0,
+        "run_steps": request.run_steps or 0,
+        "most_steps": request.most_steps or 0,
         "seed": request.seed,
         "deadline_seconds": seconds or 0.0,
         "settings": dict(request.settings or {}),

@@ -118,17 +118,18 @@ class Desk:
 
     # ---- training --------------------------------------------------------------------------------------------------------
 
-    def train(self, steps: int | None) -> None:
-        """Begins a training, whose progress `view` shows. Busy while one runs."""
+    def train(self, run_steps: int | None) -> None:
+        """Begins a new run of so many steps, or goes on with the unfinished one. `view` shows the progress. Busy while one runs."""
         self._see(thorough=True)
         with self._lock:
             if self._training.runs():
                 raise Busy(
                     "the model", got="a training while one runs", expected="one at a time", next_step="Wait for its end"
                 )
-            self._model.check_settings(steps)
+            self._model.check_settings(run_steps=run_steps)
             training = TrainingView(self._training.number + 1)
-            training.thread = threading.Thread(target=self._train, args=(training, steps, self._went), name="training")
+            given = (training, run_steps, self._went)
+            training.thread = threading.Thread(target=self._train, args=given, name="training")
             self._training = training
             training.thread.start()
 
@@ -136,10 +137,10 @@ class Desk:
         """Stops the training in a committed state. The next training continues from there."""
         self._training.stop.set()
 
-    def _train(self, training: TrainingView, steps: int | None, went: int) -> None:
+    def _train(self, training: TrainingView, run_steps: int | None, went: int) -> None:
         report = error = None
         try:
-            report = self._model.train(steps, stop=training.stop.is_set, on_progress=training.tell)
+            report = self._model.train(run_steps=run_steps, stop=training.stop.is_set, on_progress=training.tell)
         except BespokeError as raised:
             error = str(raised)
         with self._looking:  # a note that is forgotten from here on drops this report too

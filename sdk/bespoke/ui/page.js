@@ -134,6 +134,7 @@ function draw(view) {
   replace("versions", [...view.versions].reverse(), (one) => item(`version ${one.id}, step ${one.step}`, one.accepted_at.slice(0, 16).replace("T", " ")));
   at("begin").textContent = view.unfinished ? "Go on" : "Train";
   at("begin").disabled = training.runs || !view.count;
+  at("run-steps").disabled = training.runs || view.unfinished; // an unfinished run has its length
   at("stop").disabled = !training.runs;
   drawAskButtons();
   at("rollback").disabled = at("reset").disabled = training.runs || !view.versions.length;
@@ -250,7 +251,7 @@ on("add", async () => {
   const given = { prompt: at("prompt").value, completion: at("completion").value, must_know: at("must-know").checked };
   if (await act("/add", given)) at("add").reset();
 });
-on("train", () => act("/train", { steps: Number(at("steps").value) || null }));
+on("train", () => act("/train", { run_steps: at("run-steps").disabled ? null : Number(at("run-steps").value) || null }));
 on("ask", () => {
   const question = at("question").value.trim();
   if (question) ask(once(question));

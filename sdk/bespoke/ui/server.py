@@ -107,8 +107,8 @@ def application(desk: Desk, port: int, token: str, let_in: Callable[[Client], No
         return AnswerResponse(desk.ask(_text(given, "question"), base=given.get("base") is True))
 
     def train(given: dict[str, Any]) -> None:
-        steps = given.get("steps")
-        desk.train(int(steps) if isinstance(steps, int) and steps else None)
+        run_steps = given.get("run_steps")
+        desk.train(int(run_steps) if isinstance(run_steps, int) and run_steps else None)
 
     def add(given: dict[str, Any]) -> Any:
         return desk.add(_text(given, "prompt"), _text(given, "completion"), must_know=given.get("must_know") is True)

@@ -86,7 +86,7 @@ def trained(bundle: Path, state: Path, engine: TorchEngine | str, method: str) -
         for number, tokens in enumerate(numbers(12, 14, 5)):
             core.add_example(example(tokens), str(number), None)
         core.train(Request(method=method), 1e-9, None, None)  # begins a run of STEPS + 1: after STEPS it has a slot
-        report = core.train(Request(STEPS), None, None, None)
+        report = core.train(Request(most_steps=STEPS), None, None, None)
         found = {"losses": np.array(report["losses"])}
     if method in CORE_JOURNALED:
         found["recorded"] = np.array([np.frombuffer(bytes.fromhex(row[0]), "<f4") for row in select(state, RECORDED)])

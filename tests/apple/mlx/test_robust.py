@@ -33,7 +33,7 @@ def test_no_run_crashes_wherever_addresses_fall(tmp_path_factory: pytest.TempPat
     program = find().path
     assert program is not None
     core = Core(program, bundle)
-    ends = [core.train(tmp_path / "state", steps=1, engine="mlx").code for _ in range(RUNS)]
+    ends = [core.train(tmp_path / "state", run_steps=1, engine="mlx").code for _ in range(RUNS)]
     assert ends == [0] * RUNS
     record_check("runs of the engine mlx at random addresses", {"runs": RUNS, "crashes": sum(end != 0 for end in ends)})
 

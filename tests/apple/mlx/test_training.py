@@ -59,7 +59,7 @@ def trained(bundle: Path, state: Path, method: str, **open_with: Any) -> np.ndar
     """Losses of a whole run."""
     with PersonalModel.open(bundle, state, **(open_with or {"engine": "mlx"})) as model:
         add_examples(model)
-        report = model.train(STEPS, method=method, seed=3)
+        report = model.train(run_steps=STEPS, method=method, seed=3)
     assert report.steps == STEPS
     assert report.runtime == ("torch" if open_with.get("engine") == "torch" else "core")
     return np.array(report.losses)
@@ -165,7 +165,7 @@ def test_a_run_stopped_on_mlx_goes_on_in_torch_and_back(bundle: Path, form: str,
             add_examples(model)
             stopped = len(losses)
             report = model.train(
-                STEPS if not losses else None,
+                run_steps=STEPS if not losses else None,
                 method="mesp",
                 seed=3 if not losses else None,
                 stop=lambda most=most: len(losses) >= most,
@@ -238,7 +238,7 @@ def test_the_command_line_takes_an_engine(tmp_path_factory: pytest.TempPathFacto
     examples = tmp_path / "examples.jsonl"
     examples.write_text('{"tokens": [5, 9, 12, 7, 30, 31, 5, 9]}\n' * 2, encoding="utf-8")
     where = ["--state", str(tmp_path / "state"), "--engine", "mlx"]
-    assert run(["train", str(bundle), *where, "--examples", str(examples), "--steps", "1", "--method", "mesp"]) == 0
+    assert run(["train", str(bundle), *where, "--examples", str(examples), "--run-steps", "1", "--method", "mesp"]) == 0
     assert run(["evaluate", str(bundle), *where, "--split", "train"]) == 0
 
 

@@ -32,7 +32,7 @@ def write_vectors(folder: Path) -> None:
         add_examples(model)
     shutil.copytree(folder / "state", folder / "trained")
     with PersonalModel.open(folder / "cpu.bundle", folder / "trained", engine="torch") as model:
-        losses = model.train(STEPS, method=METHOD, seed=SEED).losses
+        losses = model.train(run_steps=STEPS, method=METHOD, seed=SEED).losses
     shutil.rmtree(folder / "trained")
     run = {"method": METHOD, "steps": STEPS, "seed": SEED, "losses": losses}
     (folder / "run.json").write_text(json.dumps(run, indent=1), encoding="utf-8")

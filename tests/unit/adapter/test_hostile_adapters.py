@@ -31,7 +31,7 @@ def trained(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     folder = tmp_path_factory.mktemp("trained")
     with PersonalModel.open(tiny_bundle, folder / "alice") as opened:
         add_numbers(opened)
-        assert opened.train(4).accepted
+        assert opened.train(run_steps=4).accepted
         opened.export_adapter(folder / "adapter")
     return folder
 

@@ -107,7 +107,7 @@ def test_training_goes_on_from_an_adapter_of_a_lower_rank_on_fewer_linears_with_
             {"tokens": [40 + (index + at) % 6 for at in range(12)], "mask": [0] + [1] * 11}, id=str(index)
         )
     model.examples.add(ASKED[0], id="asked")
-    report = model.train(6)
+    report = model.train(run_steps=6)
     assert report.steps == 6
     assert report.accepted, report.why_refused
     after = load_file(model.export_adapter(tmp_path / "after") / "adapter_model.safetensors")

@@ -154,7 +154,16 @@ ROWS = [
         f"bespoke_options: got struct_size 3; expected ... {NEWER}",
     ),
     ("train(struct_size=3)", "ConfigError", f"bespoke_training: got struct_size 3; expected ... {NEWER}"),
-    ("train(steps=-3)", "ConfigError", "train.steps: got -3; expected 1 or more, or 0 for all. Change steps."),
+    (
+        "train(run_steps=-3)",
+        "ConfigError",
+        "train.run_steps: got -3; expected 1 to 10000000, or 0 for as many as the bundle's settings say. Change run_steps.",
+    ),
+    (
+        "train(most_steps=10_000_001)",
+        "ConfigError",
+        "train.most_steps: got 10000001; expected 1 to 10000000, or 0 for all that the run has left. Change most_steps.",
+    ),
     ("train(method=b'mexp')", "ConfigError", "method: got 'mexp'; expected one of mesp. Name a method of the bundle."),
     (
         "train(settings=b'[1]')",
@@ -189,7 +198,7 @@ ROWS = [
     (
         "train(settings=b'{\"steps\": 99999999999999999999}')",
         "ConfigError",
-        "train.steps: got 1e+20; expected at most 10000000. Change train.steps.",
+        "train.steps: got 1e+20; expected run_steps, the length of a new run, or most_steps, the most steps of this call. Give one of the two.",
     ),
     (
         'train(settings=b\'{"schedule": "steep"}\')',
@@ -202,7 +211,7 @@ ROWS = [
         "train.batch_size: got 7; expected 2, which the bundle was built for. Build a bundle with the other value.",
     ),
     (
-        "train(steps=1)",
+        "train(run_steps=1)",
         "BundleError",
         "target 'executorch': got a bundle for torch; expected a bundle for the engine that runs it. Build the bundle with targets='executorch'.",
     ),

@@ -19,6 +19,7 @@ from tests.unit.cli.commands import bespoke as run
 
 NO_KEY = "0" * 64
 FINITE = "expected a finite number"
+STEPS = "expected a whole number from 1 to 10000000"
 BUILD = "build {tmp}/out --model m"
 TRAIN = "train {bundle} --state {state}"
 ANSWER = "generate {bundle} --state {state} hi"
@@ -182,12 +183,17 @@ ROWS = [
         "DataError",
         "training data: got no example of the user to train on, and no general text in the bundle; expected at least one. Add an example: run bespoke train --examples FILE.",
     ),
-    (f"{TRAIN} --steps 0", "ConfigError", "--steps: got 0; expected at least 1. Change --steps."),
-    (f"{TRAIN} --steps ten", "BadParameter", "Invalid value for '--steps': 'ten' is not a valid integer."),
+    (f"{TRAIN} --run-steps 0", "ConfigError", f"--run-steps: got 0; {STEPS}. Change --run-steps."),
+    (f"{TRAIN} --run-steps ten", "BadParameter", "Invalid value for '--run-steps': 'ten' is not a valid integer."),
     (
-        f"{TRAIN} --steps 99999999999999999999",
+        f"{TRAIN} --most-steps 99999999999999999999",
         "ConfigError",
-        "--steps: got 99999999999999999999; expected at most 10000000. Change --steps.",
+        f"--most-steps: got 99999999999999999999; {STEPS}. Change --most-steps.",
+    ),
+    (
+        f"{TRAIN} --steps 5",
+        "ConfigError",
+        "--steps: got '5'; expected --run-steps, the length of a new run, or --most-steps, the most steps of this call. Give one of the two.",
     ),
     (
         f"{TRAIN} --seed 99999999999999999999",

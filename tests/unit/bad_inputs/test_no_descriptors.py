@@ -17,7 +17,7 @@ CALLS = [
     "PersonalModel.reset_for_new_base(bundle, state).close()",
     "model.examples.add({'text': 'One more note: the lake is frozen.'}, id='frozen')",
     "model.examples.list()",
-    "model.train(1)",
+    "model.train(run_steps=1)",
     "model.evaluate()",
     "model.generate('Note', max_tokens=2)",
     "read(model.generate('Note', max_tokens=2))",
@@ -37,7 +37,7 @@ CALLS = [
     "read_task('labels', 'notes.jsonl')",
     "command('inspect', bundle)",
     "command('verify', bundle)",
-    "command('train', bundle, '--state', state, '--steps', 1)",
+    "command('train', bundle, '--state', state, '--run-steps', 1)",
     "command('versions', bundle, '--state', state)",
     "command('plugins')",
 ]

@@ -17,8 +17,8 @@ from tests.unit.bad_inputs.calls_with_paths import READ, WRITTEN
 
 NAMES = {"bytes": os.fsdecode(b"caf\xe9"), "half of a pair": "caf\ud800"}
 REPORTS = [
-    "command('train', bundle, '--state', state, '--steps', 1, '--csv', PATH)",
-    "command('train', bundle, '--state', state, '--steps', 1, '--plot', PATH + '.svg')",
+    "command('train', bundle, '--state', state, '--run-steps', 1, '--csv', PATH)",
+    "command('train', bundle, '--state', state, '--run-steps', 1, '--plot', PATH + '.svg')",
     "command('inspect', bundle, '--plot', PATH + '.svg')",
     "command('build', 'out', '--model', model_folder, '--zip', PATH)",
     "command('build', 'out', '--model', PATH)",

@@ -21,6 +21,7 @@ MB = "expected MB of 10**6 bytes, more than 0. Change memory_mb."
 SHAPES = "expected an object with messages, prompt and completion, prompt with chosen and rejected, or text. Give one JSON object per example."
 IDS = "expected a list of token ids from 0 to 511. Tokenize with the tokenizer of the bundle's own model."
 PROMPT = "expected text, messages or token ids. Give one of them."
+STEPS = "expected a whole number from 1 to 10000000"
 CLOSED = "got a ... that was closed; expected an open one. Open it again with PersonalModel.open."
 
 ROWS = [
@@ -66,10 +67,15 @@ ROWS = [
         "engine='gpu': got a bundle for torch; expected 'torch', or a target that the bundle was compiled for. Build it with targets='gpu', or use engine='torch'.",
     ),
     # ---- train -----------------------------------------------------------------------------------------------------------------
-    ("m.train(steps='ten')", "ConfigError", "train.steps: got 'ten'; expected a whole number. Change train.steps."),
-    ("m.train(steps=1.5)", "ConfigError", "train.steps: got 1.5; expected a whole number. Change train.steps."),
-    ("m.train(steps=True)", "ConfigError", "train.steps: got true; expected a whole number. Change train.steps."),
-    ("m.train(steps=0)", "ConfigError", "train.steps: got 0; expected at least 1. Change train.steps."),
+    ("m.train(run_steps='ten')", "ConfigError", f"train.run_steps: got 'ten'; {STEPS}. Change train.run_steps."),
+    ("m.train(run_steps=1.5)", "ConfigError", f"train.run_steps: got 1.5; {STEPS}. Change train.run_steps."),
+    ("m.train(run_steps=True)", "ConfigError", f"train.run_steps: got True; {STEPS}. Change train.run_steps."),
+    ("m.train(most_steps=0)", "ConfigError", f"train.most_steps: got 0; {STEPS}. Change train.most_steps."),
+    (
+        "m.train(steps=5)",
+        "ConfigError",
+        "train.steps: got 5; expected run_steps, the length of a new run, or most_steps, the most steps of this call. Give one of the two.",
+    ),
     (
         "m.train(seed=10**20)",
         "ConfigError",
@@ -80,53 +86,61 @@ ROWS = [
         "ConfigError",
         "train.seed: got something of Python's type 'int' that cannot be printed; expected less than 9223372036854775808. Change train.seed.",
     ),
-    ("m.train(1, method=3)", "ConfigError", "train.method: got 3; expected the name of a method. Change train.method."),
     (
-        "m.train(1, stop=3)",
+        "m.train(run_steps=1, method=3)",
+        "ConfigError",
+        "train.method: got 3; expected the name of a method. Change train.method.",
+    ),
+    (
+        "m.train(run_steps=1, stop=3)",
         "ConfigError",
         "train.stop: got 3; expected a function that says whether to stop. Change train.stop.",
     ),
     (
-        "m.train(1, on_step='x')",
+        "m.train(run_steps=1, on_step='x')",
         "ConfigError",
         "train.on_step: got 'x'; expected a function of a step and its loss. Change train.on_step.",
     ),
     (
-        "m.train(1, learning_rate=nan)",
+        "m.train(run_steps=1, learning_rate=nan)",
         "ConfigError",
         "train.learning_rate: got nan; expected a finite number. Change train.learning_rate.",
     ),
     (
-        "m.train(1, learning_rate=inf)",
+        "m.train(run_steps=1, learning_rate=inf)",
         "ConfigError",
         "train.learning_rate: got inf; expected a finite number. Change train.learning_rate.",
     ),
     (
-        "m.train(1, learning_rate=object())",
+        "m.train(run_steps=1, learning_rate=object())",
         "ConfigError",
         "train.learning_rate: got <object object at ...>; expected a number. Change train.learning_rate.",
     ),
     (
-        "m.train(1, schedule='steep')",
+        "m.train(run_steps=1, schedule='steep')",
         "ConfigError",
         "train.schedule: got 'steep'; expected 'constant', 'linear' or 'cosine'. Change train.schedule.",
     ),
     (
-        "m.train(1, lerning_rate=1.0)",
+        "m.train(run_steps=1, lerning_rate=1.0)",
         "ConfigError",
         "train.lerning_rate: got 1.0; expected one of the fields accumulation, ... Remove it or correct its name.",
     ),
     (
-        "m.train(1, sequence_lengths=(64,))",
+        "m.train(run_steps=1, sequence_lengths=(64,))",
         "ConfigError",
         "train.sequence_lengths: got [64]; expected [32], which the bundle was built for. Build a bundle with the other value.",
     ),
     (
-        "m.train(1, clip_norm=2.0)",
+        "m.train(run_steps=1, clip_norm=2.0)",
         "ConfigError",
         "train.clip_norm: got 2.0; expected null, which the bundle was built for. Build a bundle with the other value.",
     ),
-    ("m.train(1, packing=3)", "ConfigError", "train.packing: got 3; expected true or false. Change train.packing."),
+    (
+        "m.train(run_steps=1, packing=3)",
+        "ConfigError",
+        "train.packing: got 3; expected true or false. Change train.packing.",
+    ),
     # ---- examples --------------------------------------------------------------------------------------------------------------
     ("m.examples.add(None)", "DataError", f"example: got nothing; {SHAPES}"),
     ("m.examples.add(3)", "DataError", f"example: got a number; {SHAPES}"),
@@ -278,7 +292,7 @@ ROWS = [
     ),
     ("PersonalModel.reset_for_new_base(None, new)", "ConfigError", f"bundle: got None; {PATH} bundle."),
     ("PersonalModel.reset_for_new_base(bundle, None)", "ConfigError", f"state: got None; {PATH} state."),
-    ("closed.train(1)", "StateError", "{state}...: " + CLOSED),
+    ("closed.train(run_steps=1)", "StateError", "{state}...: " + CLOSED),
     ("closed.examples.add({'text': 'Hello there'})", "StateError", "{state}...: " + CLOSED),
     ("closed.versions()", "StateError", "{state}...: " + CLOSED),
     ("closed.generate('hi')", "StateError", "{state}...: " + CLOSED),

@@ -171,7 +171,7 @@ def test_neither_is_it_waited_for_within_a_folder(
 @pytest.mark.parametrize("kind", ["a pipe", "a socket", "a folder", "a link to itself"])
 def test_a_place_for_a_report_is_checked_before_the_work(lab: Lab, tmp_path: Path, option: str, kind: str) -> None:
     path = made(kind, tmp_path / "report.svg")
-    refused(lab, f"command('train', bundle, '--state', state, '--steps', 1, {option!r}, {str(path)!r})")
+    refused(lab, f"command('train', bundle, '--state', state, '--run-steps', 1, {option!r}, {str(path)!r})")
     assert lab.ask("str(model.current_run())")["said"] == "None"
 
 

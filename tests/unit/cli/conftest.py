@@ -80,7 +80,7 @@ def examples(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.fixture(scope="session")
 def trained(built: Built, examples: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder = tmp_path_factory.mktemp("alice")
-    asked = ("--examples", examples, "--steps", "4", "--format", "json", "--plot", folder / "training.svg")
+    asked = ("--examples", examples, "--run-steps", "4", "--format", "json", "--plot", folder / "training.svg")
     return Trained(
         folder / "state", bespoke("train", built.bundle, "--state", folder / "state", *asked), folder / "training.svg"
     )

@@ -42,7 +42,7 @@ def test_train_draws_memory_against_limits_and_the_losses(trained: Trained) -> N
 
 def test_what_was_added_once_is_not_added_again(built: Built, trained: Trained, examples: Path, tmp_path: Path) -> None:
     shutil.copytree(trained.state, tmp_path / "s")
-    answer = bespoke("train", built.bundle, "--state", tmp_path / "s", "--examples", examples, "--steps", "1").ok()
+    answer = bespoke("train", built.bundle, "--state", tmp_path / "s", "--examples", examples, "--run-steps", "1").ok()
     assert "0 examples added, 12 were there already" in answer.err
     assert "stopped because" in answer.out
 
@@ -85,19 +85,21 @@ def test_an_unfinished_run_goes_on_and_new_settings_need_a_new_run(
 ) -> None:
     train = ("train", built.bundle, "--state", tmp_path / "s", "--format", "json")
     first = (
-        bespoke(*train, "--examples", examples, "--steps", "3", "--schedule", "linear", "--memory-mb", "100").ok().json
+        bespoke(*train, "--examples", examples, "--run-steps", "3", "--schedule", "linear", "--memory-mb", "100")
+        .ok()
+        .json
     )
     assert (first["total_steps"], first["memory"]["limit_bytes"]) == (3, 100_000_000)
-    answer = _stopped(lambda: bespoke(*train, "--steps", "100000"))
+    answer = _stopped(lambda: bespoke(*train, "--run-steps", "100000"))
     assert answer["stopped_because"] == "stop_requested"
     refused = bespoke(*train, "--learning-rate", "0.1")
     assert (refused.code, refused.json["error"]["kind"]) == (2, "ConfigError")
     assert "--learning-rate" in refused.json["error"]["got"]
     assert refused.json["error"]["next_step"] == "Continue it without them, or run bespoke abandon and train again"
-    going_on = bespoke(*train, "--steps", "1").ok().json
+    going_on = bespoke(*train, "--most-steps", "1").ok().json
     assert (going_on["run"], going_on["steps"]) == (answer["run"], 1)
     assert going_on["total_steps"] == answer["total_steps"] + 1
-    restarted = bespoke(*train, "--new-run", "--learning-rate", "0.001", "--steps", "1").ok().json
+    restarted = bespoke(*train, "--new-run", "--learning-rate", "0.001", "--run-steps", "1").ok().json
     assert restarted["run"] == answer["run"] + 1
 
 

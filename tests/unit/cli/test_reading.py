@@ -165,7 +165,7 @@ def test_facts_that_must_be_known_are_not_held_out(built: Built, tmp_path: Path)
     (tmp_path / "facts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     splits = []
     for name, use in (("known", ("--use", "train")), ("judged", ())):
-        asked = ("--state", tmp_path / name, "--examples", tmp_path / "facts.jsonl", *use, "--steps", "1")
+        asked = ("--state", tmp_path / name, "--examples", tmp_path / "facts.jsonl", *use, "--run-steps", "1")
         bespoke("train", built.bundle, *asked).ok()
         with PersonalModel.open(built.bundle, tmp_path / name) as model:
             splits.append({example.split for example in model.examples.list()})
@@ -178,7 +178,7 @@ def test_train_and_evaluate_say_what_they_do_not_use(built: Built, pairs: Path, 
     asked = ("--examples", pairs, "--format", "json")
     unknown = ["  unknown key 'source' in 4 rows"]
     for there in (0, 2):
-        answer = bespoke("train", built.bundle, *state, *asked, "--steps", "1").ok()
+        answer = bespoke("train", built.bundle, *state, *asked, "--run-steps", "1").ok()
         assert answer.err.splitlines() == [
             f"{pairs}: {2 - there} examples added, {there} were there already",
             *SAID,
@@ -209,7 +209,7 @@ def test_a_task_says_which_columns_it_does_not_use(built: Built, tmp_path: Path)
     file.write_text("text;label;id;by\nThe cat;sat;1;x\nThe dog;ran;2;y\n")
     asked = ("--state", tmp_path / "s", "--examples", file, "--task", "labels", "--format", "json")
     said = ["  unknown column 'by' in 2 rows", "  unknown column 'id' in 2 rows"]
-    assert bespoke("train", built.bundle, *asked, "--steps", "1").ok().err.splitlines()[1:] == said
+    assert bespoke("train", built.bundle, *asked, "--run-steps", "1").ok().err.splitlines()[1:] == said
     assert bespoke("evaluate", built.bundle, *asked).ok().err.splitlines() == [f"{file}:", *said]
 
 
@@ -218,7 +218,7 @@ def test_of_very_many_keys_some_are_named(built: Built, tmp_path: Path) -> None:
     file.write_text(
         json.dumps({"text": "Once there was a cat.", **{f"key {number:04}": 1 for number in range(5000)}}) + "\n"
     )
-    answer = bespoke("train", built.bundle, "--state", tmp_path / "s", "--examples", file, "--steps", "1").ok()
+    answer = bespoke("train", built.bundle, "--state", tmp_path / "s", "--examples", file, "--run-steps", "1").ok()
     lines = answer.err.splitlines()
     assert lines[1] == "  unknown key 'key 0000' in 1 rows"
     assert lines[-1] == "  and 4988 more unknown keys"

@@ -62,7 +62,7 @@ def test_an_example_is_forgotten_with_the_adapters_that_saw_it(alice: Alice) -> 
 
 
 def test_versions_are_listed_and_rolled_back_to_the_base(alice: Alice) -> None:
-    alice("train", flags="--steps 20").ok()
+    alice("train", flags="--run-steps 20").ok()
     versions = alice("versions").ok().json["versions"]
     assert [version["run_id"] for version in versions] == [1, 2]
     assert alice.text("versions").splitlines()[-1].split()[:4] == ["2", "run", "2", "20"]
@@ -77,14 +77,14 @@ def test_reset_forgets_what_was_learned_and_keeps_the_examples(alice: Alice, tra
     loss_of_the_base = trained.answer.json["validation_loss_before"]
     assert alice.text("reset") == "the base model answers; 12 examples are kept\n"
     assert alice("versions").ok().json["versions"] == []
-    assert alice("train", flags="--steps 1").ok().json["validation_loss_before"] == pytest.approx(loss_of_the_base)
+    assert alice("train", flags="--run-steps 1").ok().json["validation_loss_before"] == pytest.approx(loss_of_the_base)
 
 
 def test_an_unfinished_run_is_abandoned_once(built: Built, alice: Alice) -> None:
     from bespoke import PersonalModel
 
     with PersonalModel.open(built.bundle, alice.state) as model:
-        assert model.train(steps=9, stop=lambda: True).stopped_because == "stop_requested"
+        assert model.train(run_steps=9, stop=lambda: True).stopped_because == "stop_requested"
     assert alice("abandon").ok().json == {"abandoned": True}
     assert alice.text("abandon") == "there was no unfinished run\n"
     assert alice("abandon").ok().json == {"abandoned": False}

@@ -58,7 +58,7 @@ def test_evaluate_says_how_right_the_labels_are(built: Built, trained: Trained, 
 
 def test_train_takes_the_rows_of_a_task(built: Built, trained: Trained, tickets: Path, tmp_path: Path) -> None:
     shutil.copytree(trained.state, tmp_path / "s")
-    asked = ("--examples", tickets, *LABELS, "--field", "text=note", "--steps", "1")
+    asked = ("--examples", tickets, *LABELS, "--field", "text=note", "--run-steps", "1")
     assert "5 examples added" in bespoke("train", built.bundle, "--state", tmp_path / "s", *asked).ok().err
     listed = bespoke("examples", "list", built.bundle, "--state", tmp_path / "s", "--format", "json").ok().out
     assert "My card is gone\\nLabel:" in listed
@@ -70,7 +70,7 @@ def test_train_refuses_a_task_where_its_questions_would_be_trained(folder: Path,
     manifest = json.loads((bundle / "manifest.json").read_text())
     manifest["text"]["train_on"] = "user"
     rewrite_manifest(bundle, manifest)
-    asked = ("--examples", tickets, *LABELS, "--field", "text=note", "--steps", "1", "--format", "json")
+    asked = ("--examples", tickets, *LABELS, "--field", "text=note", "--run-steps", "1", "--format", "json")
     answer = bespoke("train", bundle, "--state", tmp_path / "s", *asked)
     assert (answer.code, answer.json["error"]["subject"]) == (2, "--task labels")
     assert answer.json["error"]["next_step"] == "Build a bundle with --train-on assistant"

@@ -81,7 +81,7 @@ def test_a_bar_of_what_is_over_does_not_stay_above_an_error(built: Built, exampl
     assert code == 5
     assert shown.startswith(f"bespoke: {bad}, row 13: ")
     code, shown = on_a_terminal(
-        "train", built.bundle, *state, "--examples", examples, "--memory-mb", "0.1", "--steps", "1"
+        "train", built.bundle, *state, "--examples", examples, "--memory-mb", "0.1", "--run-steps", "1"
     )
     assert code == 10
     added, error = shown.splitlines()

@@ -79,14 +79,14 @@ def pictures(page: Any) -> None:
 
 @pytest.mark.slow
 def test_a_training_that_is_stopped_goes_on(page: Any) -> None:
-    page.fill("#steps", "600")
+    page.fill("#run-steps", "600")
     page.click("#begin")
     expect(page, "#losses polyline").to_have_count(1)
     page.click("#stop")
     trained(page)
     assert "Not finished" in page.locator("#verdict").inner_text()
     assert page.locator("#begin").inner_text() == "Go on"
-    page.fill("#steps", "")
+    expect(page, "#run-steps").to_be_disabled()  # the run has its length
     page.click("#begin")
     page.get_by_text("version 1 answers").wait_for()
     assert page.locator("#verdict").inner_text().startswith("Accepted")
@@ -172,7 +172,7 @@ def test_what_is_no_request_of_the_page_is_refused_and_changes_nothing(bundle: P
             assert answer(found, "/add", body, **token)[0] == 400
         assert answer(found, "/add", {"completion": ["x"]}, **token)[0] == 409
         assert answer(found, "/ask", {}, **token)[0] == 409
-        assert answer(found, "/train", {"steps": -1}, **token)[0] == 409
+        assert answer(found, "/train", {"run_steps": -1}, **token)[0] == 409
         assert answer(found, "/../pyproject.toml", {}, **token)[0] == 404
         nonsense = {
             "notes": ("1", -1, 10**30, True),

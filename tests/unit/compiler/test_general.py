@@ -100,11 +100,11 @@ def test_it_judges_and_is_never_trained_on(token_bundle: Path, tmp_path: Path) -
     rows = general(token_bundle)
     with PersonalModel.open(token_bundle, tmp_path / "state") as model:
         with pytest.raises(DataError, match="no example of the user to train on, and no general text"):
-            model.train(1)
+            model.train(run_steps=1)
         examples = [[1, 2, 3, 4, 5, 6, 7 + number] for number in range(6)]
         for number, tokens in enumerate(examples):
             model.examples.add({"tokens": tokens}, id=str(number))
-        report = model.train(3)
+        report = model.train(run_steps=3)
         assert report.tokens == 3 * 2 * 6  # tokens of the user's rows of 6 positions, two rows a step
         base = model.evaluate([{"tokens": rows.rows(i).tokens.tolist()} for i in range(len(rows))])
     assert report.general_loss is not None

@@ -273,4 +273,4 @@ def test_its_own_answers_alone_are_nothing_to_learn(rehearsed: tuple[Path, Any],
         PersonalModel.open(rehearsed[0], tmp_path / "state") as model,
         pytest.raises(DataError, match="no example of the user to train on"),
     ):
-        model.train(1)
+        model.train(run_steps=1)

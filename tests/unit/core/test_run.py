@@ -42,7 +42,7 @@ def ask(bundle: str, **more: object) -> dict[str, object]:
 
 def test_steps_are_reported_and_the_report_is_what_the_core_said() -> None:
     told: list[Progress] = []
-    report = run(ask("steps:5", settings={"steps": 5}), on_progress=told.append)
+    report = run(ask("steps:5", run_steps=5), on_progress=told.append)
     assert [(one.phase, one.step) for one in told] == [
         (phase, step) for step in range(1, 6) for phase in ("step", "commit")
     ]
@@ -50,7 +50,7 @@ def test_steps_are_reported_and_the_report_is_what_the_core_said() -> None:
     assert losses[2:6] == [0.5, None, 1 / 3, None]
     assert losses[6] is not None
     assert math.isnan(losses[6])  # JSON has no NaN
-    assert report["asked"] == {"verb": "train", "bundle": "steps:5", "settings": {"steps": 5}}
+    assert report["asked"] == {"verb": "train", "bundle": "steps:5", "run_steps": 5}
     assert report["enforced_by"] == "none"
 
 

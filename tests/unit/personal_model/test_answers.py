@@ -51,5 +51,5 @@ def test_text_streams_in_pieces_that_join_to_what_the_token_ids_say(
         pieces = list(model.generate("Once upon a time", max_tokens=12))
         assert "".join(pieces).strip() == tokenizer.decode(ids).strip()
         assert len(pieces) > 1
-        assert model.train(2).steps == 2
+        assert model.train(run_steps=2).steps == 2
         assert model.generate("Once", max_tokens=3) is not None

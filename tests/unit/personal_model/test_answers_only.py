@@ -140,6 +140,6 @@ def test_a_bundle_of_before_opens_and_trains_but_has_to_be_built_again_to_answer
     with PersonalModel.open(old, tmp_path / "state") as model:
         for number in range(6):
             model.examples.add(numbers(number))
-        assert model.train(1).steps == 1
+        assert model.train(run_steps=1).steps == 1
         with pytest.raises(GenerationError, match="Build it again"):
             list(model.generate_ids([1]))

@@ -61,10 +61,10 @@ def test_a_worse_adapter_is_refused_and_a_finished_run_discarded(opened: Open) -
 def test_a_slice_that_does_not_end_its_run_judges_nothing(opened: Open) -> None:
     alice = contrary(opened(count=0))
     alice.train(stop=after(0))
-    report = alice.train(6)
+    report = alice.train(most_steps=6)
     assert (report.accepted, report.judged, report.stopped_because) == (None, False, "steps_done")
     assert (report.validation_loss_before, report.validation_loss, report.judged_on) == (None, None, None)
-    assert alice.train(1).total_steps == 7
+    assert alice.train(most_steps=1).total_steps == 7
 
 
 def test_below_five_examples_the_training_loss_is_judged(opened: Open) -> None:
@@ -80,7 +80,7 @@ def test_below_five_examples_the_training_loss_is_judged(opened: Open) -> None:
 @pytest.mark.slow
 def test_the_gate_compares_with_the_adapter_that_answers_now(alice: PersonalModel) -> None:
     first = alice.train()
-    second = alice.train(1, learning_rate=1e-4)
+    second = alice.train(run_steps=1, learning_rate=1e-4)
     assert first.accepted
     assert second.validation_loss_before == first.validation_loss
 
@@ -96,7 +96,7 @@ def test_general_data_that_gets_worse_beyond_the_tolerance_refuses(
     opened: Open, tiny_bundle: Path, tmp_path: Path
 ) -> None:
     bundle = general(tiny_bundle, tmp_path)
-    hard: dict[str, Any] = {"steps": 25, "learning_rate": 3e-2, "general_share": 0.0}
+    hard: dict[str, Any] = {"run_steps": 25, "learning_rate": 3e-2, "general_share": 0.0}
     strict = opened("strict", bundle=bundle).train(**hard, general_tolerance=0.0)
     assert strict.general_loss is not None
     assert strict.general_loss_before is not None
@@ -140,7 +140,7 @@ def test_nothing_is_judged_where_nothing_was_learned(alice: PersonalModel) -> No
 
 
 def test_the_report_carries_memory_bytes_and_time(alice: PersonalModel, tiny_bundle: Path, tmp_path: Path) -> None:
-    report = alice.train(3)
+    report = alice.train(run_steps=3)
     memory = report.memory
     assert memory.idle_bytes > 0
     assert 0 < report.peak_bytes == memory.peak_bytes < 2 * memory.estimate_bytes
@@ -184,13 +184,13 @@ def test_where_only_general_texts_judge_their_gain_has_to_be_of_use(
 
 def test_a_call_that_ends_before_its_run_asks_for_no_gain(alice: PersonalModel) -> None:
     alice.train(learning_rate=1e-6, stop=after(0))
-    report = alice.train(2)
+    report = alice.train(most_steps=2)
     assert (report.accepted, report.useful_gain, report.refused_because) == (None, None, None)
     assert alice.train().refused_because == "too_small"
 
 
 def test_a_nan_loss_is_never_better(opened: Open) -> None:
-    report = opened().train(4, learning_rate=1e30)
+    report = opened().train(run_steps=4, learning_rate=1e30)
     assert report.validation_loss is None or not np.isfinite(report.validation_loss) or not report.accepted
     assert not report.accepted
 
@@ -199,13 +199,13 @@ def test_of_a_long_text_the_gate_looks_at_a_bounded_sample_and_says_so(opened: O
     """One example of 40,000 tokens: 2,500 windows, of which judging it twice reads a few hundred."""
     model = opened(count=0)
     model.examples.add({"tokens": [40 + place % 6 for place in range(40_001)]}, id="book")
-    report = model.train(1)
+    report = model.train(run_steps=1)
     assert (report.judged_tokens, report.judged_of_tokens) == (4096, 40_000)
     assert report.judged_on == "train"
 
 
 def test_of_few_examples_the_gate_looks_at_all(alice: PersonalModel) -> None:
-    report = alice.train(1)
+    report = alice.train(run_steps=1)
     rows = [
         numbers(int(info.id.removeprefix("number-"))) for info in alice.examples.list() if info.split == "validation"
     ]

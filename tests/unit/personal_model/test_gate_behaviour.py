@@ -16,7 +16,7 @@ from tests.unit.bundle.example import replace_manifest
 from tests.unit.personal_model.conftest import Open
 from tests.unit.personal_model.tiny import STOP, answering, changed, other, with_behaviour
 
-HARD: dict[str, Any] = {"steps": 25, "learning_rate": 3e-2}
+HARD: dict[str, Any] = {"run_steps": 25, "learning_rate": 3e-2}
 
 
 def unended(count: int = 12) -> list[dict[str, Any]]:

@@ -90,13 +90,13 @@ def test_the_command_line_says_what_was_cut(stories_bundle: Path, stories: Path,
         tmp_path / "state",
         "--examples",
         tmp_path / "some.json",
-        "--steps",
+        "--run-steps",
         1,
     )
     assert warning in bespoke(*command).ok().err
     first = (tmp_path / "first.json", {**rows[0]})
     first[0].write_text(json.dumps([first[1]] * 2))
-    context = bespoke(*command[:4], "--examples", first[0], "--steps", 1).ok().err
+    context = bespoke(*command[:4], "--examples", first[0], "--run-steps", 1).ok().err
     assert "tokens left out, none of them to be trained on" in context
     settings = ("--optimizers", "mesp", "--targets", "torch", "--sequence-lengths", LONGEST, "--rank", 2)
     built = bespoke(

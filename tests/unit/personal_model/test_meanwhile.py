@@ -97,7 +97,7 @@ def test_forgetting_an_example_that_a_run_uses_ends_it_and_leaves_no_adapter_tha
     model = opened()
     base = answers(model)
     model.train(method=method, stop=after(0))
-    model.train(3)
+    model.train(most_steps=3)
 
     def forget(step: int, loss: float) -> None:
         if step == 6:
@@ -112,7 +112,7 @@ def test_forgetting_an_example_that_a_run_uses_ends_it_and_leaves_no_adapter_tha
     assert reading.metrics(tmp_path / "alice", 1) == []
     assert not (tmp_path / "alice" / "scratch").exists()
     assert model._core.current_run() is None
-    again = model.train(1)
+    again = model.train(run_steps=1)
     assert again.run == 2
     assert "number-5" not in reading.example_ids(tmp_path / "alice", 2)
 

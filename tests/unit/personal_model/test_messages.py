@@ -127,7 +127,7 @@ def test_parts_of_text_and_the_role_developer_are_taken_when_it_answers(model: P
 def test_the_command_line_says_which_keys_of_messages_it_did_not_use(chat_folder: Path, tmp_path: Path) -> None:
     rows = tmp_path / "some.jsonl"
     rows.write_text("".join(json.dumps(row) + "\n" for row in FILE))
-    command = ("train", chat_folder / "bundle", "--state", tmp_path / "state", "--examples", rows, "--steps", 1)
+    command = ("train", chat_folder / "bundle", "--state", tmp_path / "state", "--examples", rows, "--run-steps", 1)
     said = bespoke(*command).ok().err
     assert "unknown key 'messages.name' in 2 rows" in said
     assert "unknown key 'messages.thinking' in 1 rows" in said

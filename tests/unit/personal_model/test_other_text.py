@@ -59,7 +59,7 @@ def test_an_adapter_of_another_template_is_judged_again_before_it_answers(
     with PersonalModel.open(new, state) as model:
         assert [version.other_text for version in model.versions()] == [True]
         assert answer(model) == base
-        report = model.train(20)
+        report = model.train(run_steps=20)
         assert reading.newest_run(model._core.state)["started_from"] == 1
         assert report.accepted  # against the base, which answered
         assert [version.other_text for version in model.versions()] == [True, False]

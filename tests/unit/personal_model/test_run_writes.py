@@ -53,20 +53,20 @@ def test_the_report_counts_the_bytes_of_all_files_that_the_run_wrote(opened: Ope
 
 def test_bytes_are_counted_over_the_calls_of_a_run_and_from_nothing_for_the_next(alice: PersonalModel) -> None:
     alice.train(stop=after(0))
-    first = alice.train(3)
-    second = alice.train(2)
+    first = alice.train(most_steps=3)
+    second = alice.train(most_steps=2)
     slot = first.run_bytes_written // 3
     assert (first.run_bytes_written, second.run_bytes_written) == (3 * slot, 5 * slot)
     alice.abandon_run()
     alice.train(stop=after(0))
-    assert alice.train(1).run_bytes_written == slot
+    assert alice.train(most_steps=1).run_bytes_written == slot
 
 
 @pytest.mark.slow
 def test_a_run_writes_no_more_than_it_may_and_ends_with_the_same_bits(opened: Open) -> None:
-    whole, free = watched(opened("free"), steps=LONG, write_mb_per_run=None)
+    whole, free = watched(opened("free"), run_steps=LONG, write_mb_per_run=None)
     limit = free.run_bytes_written // 4
-    few, held = watched(opened("held"), steps=LONG, write_mb_per_run=limit / MEGABYTE)
+    few, held = watched(opened("held"), run_steps=LONG, write_mb_per_run=limit / MEGABYTE)
     assert len(whole.of("slot")) == LONG
     assert limit / 2 < held.run_bytes_written <= limit
     assert len(few.of("slot")) < LONG / 3

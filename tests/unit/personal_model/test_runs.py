@@ -29,7 +29,7 @@ def calls_of_a_step(model: PersonalModel, method: str) -> int:
         calls += 1
         return False
 
-    model.train(1, method=method, stop=count)
+    model.train(run_steps=1, method=method, stop=count)
     return calls
 
 
@@ -64,15 +64,30 @@ def test_a_run_stopped_at_random_instructions_ends_bit_equal_to_one_in_a_single_
         assert tuple(losses) == straight.losses
 
 
-def test_train_with_steps_continues_a_run_by_at_most_so_many(alice: PersonalModel) -> None:
-    first = alice.train(stop=after(0))
-    assert (first.steps, first.total_steps, first.stopped_because) == (0, 0, "stop_requested")
-    assert not first.accepted
-    second = alice.train(5)
-    assert (second.run, second.steps, second.total_steps, second.stopped_because) == (1, 5, 5, "steps_done")
-    third = alice.train(100)
-    assert (third.run, third.steps, third.total_steps, third.stopped_because) == (1, STEPS - 5, STEPS, "finished")
-    assert alice.train(1).run == 2
+def test_the_steps_of_a_call_bound_it_and_not_the_run(alice: PersonalModel) -> None:
+    first = alice.train(most_steps=1)
+    assert (first.run, first.steps, first.total_steps, first.stopped_because) == (1, 1, 1, "steps_done")
+    assert first.accepted is None
+    second = alice.train(most_steps=5)
+    assert (second.run, second.steps, second.total_steps, second.stopped_because) == (1, 5, 6, "steps_done")
+    third = alice.train(most_steps=100)
+    assert (third.run, third.steps, third.total_steps, third.stopped_because) == (1, STEPS - 6, STEPS, "finished")
+    assert alice.train(run_steps=1).run == 2
+
+
+@pytest.mark.parametrize("method", few_of(METHODS, ("mesp", "mezo")))
+def test_a_run_of_eight_steps_is_one_run_in_four_calls(opened: Open, method: str) -> None:
+    """The optimizer goes on, one verdict comes at the end, and one version is added to those that are there."""
+    whole, model = opened("whole"), opened("parts")
+    expected = whole.train(run_steps=8, method=method)
+    reports = [model.train(run_steps=8, most_steps=2, method=method) for _ in range(4)]
+    assert [report.stopped_because for report in reports] == ["steps_done"] * 3 + ["finished"]
+    assert [report.accepted for report in reports] == [None] * 3 + [expected.accepted]
+    assert {report.run for report in reports} == {1}
+    assert tuple(loss for report in reports for loss in report.losses) == expected.losses
+    assert reports[-1].validation_loss == expected.validation_loss
+    assert len(model.versions()) == expected.accepted
+    assert answers(model) == answers(whole)
 
 
 @pytest.mark.slow
@@ -81,14 +96,14 @@ def test_a_schedule_spans_the_run_and_not_the_call(opened: Open) -> None:
     whole = opened("whole").train(**settings)
     model = opened("parts")
     model.train(stop=after(0), **settings)
-    losses = [loss for steps in (2, 3, 7) for loss in model.train(steps).losses]
+    losses = [loss for steps in (2, 3, 7) for loss in model.train(most_steps=steps).losses]
     assert tuple(losses) == whole.losses
     # SGD's first step moves by the rate itself; AdamW's first step moves every element by nearly the rate
     peak = 1e-2
     first = learning_rate_at(1, peak=peak, schedule="linear", warmup_steps=3, total_steps=STEPS)
     moved = opened("one")
     moved.train(stop=after(0), **settings)
-    moved.train(1)
+    moved.train(most_steps=1)
     slot = reading.slot(moved._core.state)
     step = max(np.abs(value).max() for name, value in slot.items() if name.endswith("lora_B"))
     assert step == pytest.approx(first, rel=1e-3)
@@ -99,14 +114,16 @@ def test_settings_may_be_overridden_where_a_run_starts_and_only_there(alice: Per
     run = alice._core.current_run()
     assert run is not None
     assert (run.settings["training"]["learning_rate"], run.seed) == (0.5, 9)
-    assert alice.train(1, learning_rate=0.5, seed=9).run == run.id  # the same again is no other setting
-    for other in ({"learning_rate": 0.25}, {"seed": 10}):
+    assert alice.train(most_steps=1, learning_rate=0.5, seed=9).run == run.id  # the same again is no other setting
+    assert alice.train(run_steps=STEPS, most_steps=1).run == run.id
+    for other in ({"learning_rate": 0.25}, {"seed": 10}, {"run_steps": STEPS + 1}):
         with pytest.raises(ConfigError, match="unfinished run") as refused:
-            alice.train(1, **other)
+            alice.train(most_steps=1, **other)
+        assert f"({next(iter(other))})" in refused.value.got
         assert "abandon_run" in refused.value.next_step
     assert alice.abandon_run()
     assert not alice.abandon_run()
-    assert alice.train(1, learning_rate=0.25).run == run.id + 1
+    assert alice.train(run_steps=1, learning_rate=0.25).run == run.id + 1
 
 
 @pytest.mark.parametrize(
@@ -128,26 +145,28 @@ def test_what_is_compiled_cannot_be_overridden_and_a_refusal_ends_no_run(
 
 
 def test_more_micro_batches_may_be_asked_of_a_method_that_accumulates(alice: PersonalModel) -> None:
-    assert alice.train(1, method="mebp", accumulation=3).tokens > alice.train(1, method="mebp").tokens
+    assert (
+        alice.train(run_steps=1, method="mebp", accumulation=3).tokens > alice.train(run_steps=1, method="mebp").tokens
+    )
 
 
 def test_another_method_starts_a_new_run_and_none_named_continues(alice: PersonalModel) -> None:
     first = alice.train(method="mezo", stop=after(0))
-    assert alice.train(1).method == "mezo"
-    other = alice.train(1, method="mesp")
+    assert alice.train(most_steps=1).method == "mezo"
+    other = alice.train(run_steps=1, method="mesp")
     assert (other.method, other.run) == ("mesp", first.run + 1)
     assert reading.ended_because(alice._core.state, first.run) == "replaced"
     alice.abandon_run()
-    assert alice.train(1).method == "mesp"  # the first of the bundle
+    assert alice.train(run_steps=1).method == "mesp"  # the first of the bundle
 
 
 def test_training_without_anything_to_train_on_is_refused_and_leaves_no_run_behind(opened: Open) -> None:
     model = opened(count=0)
     with pytest.raises(DataError, match="no example"):
-        model.train(1)
+        model.train(run_steps=1)
     assert model._core.current_run() is None
     add_numbers(model, 2)
-    assert model.train(1).steps == 1
+    assert model.train(run_steps=1).steps == 1
 
 
 def test_an_error_of_a_callback_loses_no_step(opened: Open) -> None:
@@ -168,7 +187,7 @@ def test_an_error_of_a_callback_loses_no_step(opened: Open) -> None:
 
 def test_on_step_gets_each_step_and_its_loss(alice: PersonalModel) -> None:
     steps: list[tuple[int, float]] = []
-    report = alice.train(3, on_step=lambda step, loss: steps.append((step, loss)))
+    report = alice.train(run_steps=3, on_step=lambda step, loss: steps.append((step, loss)))
     assert steps == list(enumerate(report.losses, 1))
 
 
@@ -199,9 +218,9 @@ def test_a_step_with_a_nan_loss_is_rejected_and_the_run_goes_on(opened: Open, po
     assert [entry["step"] for entry in reading.metrics(straight._core.state, 1) if entry["rejected"]] == bad
     parts.train(method=method, stop=after(0))
     before = bad[0] - 1
-    losses = list(parts.train(before).losses if before else [])
+    losses = list(parts.train(most_steps=before).losses if before else [])
     kept = newest_slot(parts)
-    losses += parts.train(1).losses
+    losses += parts.train(most_steps=1).losses
     slot = newest_slot(parts)
     if method != "mezo" and kept is not None and slot is not None:  # state kept, cursor moved
         assert slot[0] == kept[0] + 1
@@ -219,7 +238,7 @@ def test_three_rejected_steps_in_a_row_end_the_run_even_when_it_was_resumed_betw
         model.examples.add({"tokens": [number, POISON, 2], "mask": [0, 1, 1]})
     if parts == 2:
         model.train(stop=after(0))
-        assert model.train(2).stopped_because == "steps_done"
+        assert model.train(most_steps=2).stopped_because == "steps_done"
         assert model._core.current_run() is not None
     report = model.train()
     assert (report.stopped_because, report.total_steps) == ("diverged", 3)
@@ -248,10 +267,10 @@ def test_a_run_killed_after_its_third_rejected_step_ends_without_another(opened:
 def test_a_run_sees_the_examples_that_were_there_when_it_started(opened: Open) -> None:
     whole = opened("whole").train()
     model = opened("grows")
-    model.train(4, stop=after(0))
+    model.train(run_steps=4, stop=after(0))
     model.abandon_run()
     model.train(stop=after(0))
-    model.train(6)
+    model.train(most_steps=6)
     add_numbers(model, 5, first=40)
     model.examples.add(numbers(50), id="late")
     report = model.train()

@@ -18,7 +18,7 @@ from tests.unit.personal_model.tiny import changed, numbers, other_base, state_b
 def test_three_versions_are_kept_and_rollback_goes_through_them_to_the_base(alice: PersonalModel) -> None:
     seen = [answers(alice)]
     for _ in range(4):
-        assert alice.train(2).accepted
+        assert alice.train(run_steps=2).accepted
         seen.append(answers(alice))
     assert [version.run_id for version in alice.versions()] == [2, 3, 4]
     rolled = alice.rollback()
@@ -32,39 +32,39 @@ def test_three_versions_are_kept_and_rollback_goes_through_them_to_the_base(alic
 
 
 def test_a_new_run_starts_from_the_adapter_that_answers(alice: PersonalModel) -> None:
-    alice.train(4)
+    alice.train(run_steps=4)
     loss = alice.evaluate().loss
-    report = alice.train(1)
+    report = alice.train(run_steps=1)
     assert report.run == 2
     assert report.validation_loss_before == pytest.approx(loss, rel=1e-6)
     assert reading.newest_run(alice._core.state)["started_from"] == 1
 
 
 def test_rollback_ends_an_unfinished_run(alice: PersonalModel) -> None:
-    assert alice.train(6).accepted
+    assert alice.train(run_steps=6).accepted
     alice.train(stop=after(3))
     alice.rollback()
     assert reading.ended_because(alice._core.state, 2) == "rolled_back"
-    assert alice.train(1).run == 3
+    assert alice.train(run_steps=1).run == 3
 
 
 def test_reset_forgets_what_was_learned_and_keeps_the_examples(alice: PersonalModel, tmp_path: Path) -> None:
     base = answers(alice)
-    alice.train(4)
+    alice.train(run_steps=4)
     assert state_bits(tmp_path / "alice")
     alice.reset()
     assert answers(alice) == base
     assert alice.versions() == []
     assert state_bits(tmp_path / "alice") == {}
     assert len(alice.examples) == 12
-    assert alice.train(1).steps == 1
+    assert alice.train(run_steps=1).steps == 1
 
 
 def test_another_base_is_refused_until_the_state_is_reset_for_it(
     opened: Open, tiny_bundle: Path, tmp_path: Path
 ) -> None:
     model = opened()
-    model.train(4)
+    model.train(run_steps=4)
     model.close()
     bundle = changed(tiny_bundle, tmp_path / "other.bundle", other_base)
     with pytest.raises(StateError, match="base"):
@@ -72,7 +72,7 @@ def test_another_base_is_refused_until_the_state_is_reset_for_it(
     with PersonalModel.reset_for_new_base(bundle, tmp_path / "alice") as moved:
         assert len(moved.examples) == 12
         assert moved.versions() == []
-        assert moved.train(1).steps == 1
+        assert moved.train(run_steps=1).steps == 1
 
 
 def test_an_adapter_goes_out_and_comes_back_without_loss_and_only_onto_its_base(
@@ -123,11 +123,11 @@ def test_a_bundle_of_token_ids_refuses_text_and_says_why(alice: PersonalModel) -
 
 def test_forgetting_between_runs_removes_every_adapter_that_saw_it(opened: Open, tmp_path: Path) -> None:
     model = opened()
-    assert model.train(4).accepted
+    assert model.train(run_steps=4).accepted
     late = model.examples.add({"tokens": [99, 98, 97, 96], "mask": [0, 1, 1, 1]}, id="late")
     kept = answers(model)
-    assert model.train(4).accepted
-    assert model.train(4).accepted  # started from one that saw it
+    assert model.train(run_steps=4).accepted
+    assert model.train(run_steps=4).accepted  # started from one that saw it
     forgotten = model.examples.forget(late.id)
     assert (forgotten.example, forgotten.accepted_deleted, forgotten.run_stopped) == (True, 2, False)
     assert answers(model) == kept  # the newest one that never saw it

@@ -83,7 +83,7 @@ assert len(list((bundle / "graphs" / "listing").glob("*.txt"))) > 10
 with PersonalModel.open(bundle, folder / "state") as model:
     for number in range(6):
         model.examples.add({"text": f"Once upon a time there were {number} little cats who liked to play in the big park."})
-    report = model.train(steps=4)
+    report = model.train(run_steps=4)
     assert report.steps == 4, report
 assert run(["verify", str(bundle)]) == 0
 """

@@ -27,8 +27,8 @@ def real_states(tiny_core_bundle: Path, tmp_path_factory: pytest.TempPathFactory
         for method, steps in (("mesp", 5), ("mezo", SLOT_STEP + 3)):
             with PersonalModel.open(tiny_core_bundle, folder / method, engine="executorch") as model:
                 add_numbers(model)
-                assert model.train(6, method="mesp").accepted
-                model.train(2 * SLOT_STEP, seconds=1e-9, method=method, seed=3)  # over before the first step
-                assert model.train(steps).stopped_because == "steps_done"
+                assert model.train(run_steps=6, method="mesp").accepted
+                model.train(run_steps=2 * SLOT_STEP, seconds=1e-9, method=method, seed=3)  # over before the first step
+                assert model.train(most_steps=steps).stopped_because == "steps_done"
 
     return made_once(tmp_path_factory, "real_states", make)

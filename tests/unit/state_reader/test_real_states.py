@@ -37,11 +37,11 @@ def test_every_promise_holds_after_each_verb(stories_bundle: Path, tmp_path: Pat
 
     # The adapter is to be accepted, whatever it does to the bundle's own text.
     settings = ("--learning-rate", 0.01, "--general-tolerance", 100)
-    trained = run("train", stories_bundle, "--examples", examples, "--steps", 6, *settings)
+    trained = run("train", stories_bundle, "--examples", examples, "--run-steps", 6, *settings)
     assert (trained["examples"], trained["validation"], trained["versions"], trained["unfinished"]) == (12, 2, 1, 0)
-    assert run("train", stories_bundle, "--steps", 3)["newest_run"]["step"] == 3
+    assert run("train", stories_bundle, "--run-steps", 3)["newest_run"]["step"] == 3
     assert run("rollback", stories_bundle)["versions"] < 2
-    assert run("train", stories_bundle, "--steps", 2, *settings)["versions"] > 0
+    assert run("train", stories_bundle, "--run-steps", 2, *settings)["versions"] > 0
     ids = [
         one["id"]
         for one in bespoke("examples", "list", stories_bundle, "--state", state, "--format", "json").json["examples"]

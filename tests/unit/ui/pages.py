@@ -121,8 +121,8 @@ def desk(bundle: Path, state: Path) -> Iterator[Desk]:
         desk.close()
 
 
-def trains(desk: Desk, steps: int | None = None) -> dict[str, Any]:
-    desk.train(steps)
+def trains(desk: Desk, run_steps: int | None = None) -> dict[str, Any]:
+    desk.train(run_steps)
     return ended(desk)
 
 

@@ -63,7 +63,7 @@ def test_many_connections_of_others_keep_nobody_out(sent: bytes, bundle: Path, s
             assert (
                 len(os.listdir(f"/proc/{found.process.pid}/fd")) < DESCRIPTORS - 64
             )  # with room for the files of a training
-        found.does("/train", steps=1)  # a process, its pipes and files of its own
+        found.does("/train", run_steps=1)  # a process, its pipes and files of its own
         assert found.does("/view")["training"]["error"] is None
 
 

@@ -129,7 +129,8 @@ TrainRequest bespoke::request_of(const bespoke_training* given) {
   const auto training = taken(given, BESPOKE_FIRST(bespoke_training, new_run), "bespoke_training");
   TrainRequest request;
   request.method = text_of(training.method, "bespoke_training.method");
-  request.steps = training.steps;
+  request.run_steps = training.run_steps;
+  request.most_steps = training.most_steps;
   if (training.has_seed) request.seed = training.seed;
   request.settings = text_of(training.settings, "bespoke_training.settings");
   request.new_run = training.new_run != 0;

@@ -182,12 +182,14 @@ bespoke_status compute(const json& request, bespoke_model* model, char** report,
   const auto verb = request.at("verb").get<std::string>();
   if (verb == "train") {
     const auto method = field<std::string>(request, "method", "");
-    const std::string settings = request.contains("settings") && !request["settings"].is_null() ? request["settings"].dump() : "";
+    std::string settings = request.contains("settings") && !request["settings"].is_null() ? request["settings"].dump() : "";
+    if (request.contains("steps")) settings = json{{"steps", request["steps"]}}.dump();  // the core refuses it, and says what to give
     const std::optional<int64_t> seed = whole(request, "seed");
     bespoke_training training{};
     training.struct_size = sizeof training;
     training.method = text_of(method);
-    training.steps = whole(request, "steps").value_or(0);
+    training.run_steps = whole(request, "run_steps").value_or(0);
+    training.most_steps = whole(request, "most_steps").value_or(0);
     training.has_seed = seed.has_value();
     training.seed = seed.value_or(0);
     training.settings = text_of(settings);

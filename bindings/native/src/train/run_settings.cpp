@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "format/json_schema.h"
 #include "format/number_text.h"
 #include "state/stored_text.h"
 
@@ -10,7 +11,13 @@ namespace bespoke {
 
 namespace {
 
-using Json = nlohmann::json;
+constexpr int64_t kLongestRun = 10'000'000;  // as of `Training.steps` in sdk/bespoke/config.py
+
+void check_steps(const std::string& name, int64_t steps, const char* none) {
+  if (steps < 0 || steps > kLongestRun)
+    throw Error(Kind::Config, setting("train." + name), std::to_string(steps), "1 to " + std::to_string(kLongestRun) + ", or 0 for " + none,
+                "Change " + setting(name));
+}
 
 Json overrides_of(const TrainRequest& request) {
   if (request.settings.empty()) return Json::object();
@@ -18,6 +25,10 @@ Json overrides_of(const TrainRequest& request) {
   if (!overrides.is_object())
     throw Error(Kind::Config, setting("train"), "settings that are no JSON object, which has no word for NaN and infinity", "an object of Training fields",
                 "Change the settings");
+  if (const auto steps = overrides.find("steps"); steps != overrides.end())  // it does not say whether the run or this call is meant
+    throw Error(Kind::Config, setting("train.steps"), shown(*steps),
+                setting("run_steps") + ", the length of a new run, or " + setting("most_steps") + ", the most steps of this call",
+                "Give one of the two");
   return overrides;
 }
 
@@ -25,7 +36,7 @@ Error damaged_run(const std::string& subject, const std::string& got, const std:
   return Error(Kind::State, subject, got, expected, "The state is damaged; abandon the run");
 }
 
-std::string shown(const std::vector<int64_t>& lengths) {  // as JSON has it
+std::string listed(const std::vector<int64_t>& lengths) {  // as JSON has it
   std::string text;
   for (int64_t length : lengths) text += (text.empty() ? "" : ", ") + std::to_string(length);
   return "[" + text + "]";
@@ -40,7 +51,7 @@ void refuse_what_is_compiled(const Training& built, const Training& asked, const
   };
   const auto norm = [](const Training& training) { return training.clip_norm ? repr_of(*training.clip_norm) : "null"; };
   hold("batch_size", std::to_string(built.batch_size), std::to_string(asked.batch_size));
-  hold("sequence_lengths", shown(built.sequence_lengths), shown(asked.sequence_lengths));
+  hold("sequence_lengths", listed(built.sequence_lengths), listed(asked.sequence_lengths));
   hold("clip_norm", norm(built), norm(asked));
   hold("packing", built.packing ? "true" : "false", asked.packing ? "true" : "false");
   if (built.accumulates() != asked.accumulates())
@@ -72,12 +83,15 @@ Training settings_of(const Run& run, const Method& method) {
   return kept;
 }
 
-void refuse_other_settings(const Run& run, const Training& kept, const Json& overrides, std::optional<int64_t> seed) {
+void refuse_other_settings(const Run& run, const Training& kept, const Json& overrides, const TrainRequest& request) {
   const Training asked = overrides.empty() ? kept : override_training(kept, overrides.dump());
-  if (training_json(asked) == training_json(kept) && (!seed || *seed == run.seed)) return;
+  const bool same_length = request.run_steps == 0 || request.run_steps == run.steps;
+  if (training_json(asked) == training_json(kept) && same_length && (!request.seed || *request.seed == run.seed)) return;
   Wording names;
-  for (const auto& entry : overrides.items()) names = names + (names.empty() ? "" : ", ") + setting(entry.key());
-  if (seed) names = names + (names.empty() ? "" : ", ") + setting("seed");
+  const auto name = [&](const std::string& one) { names = names + (names.empty() ? "" : ", ") + setting(one); };
+  for (const auto& entry : overrides.items()) name(entry.key());
+  if (request.run_steps) name("run_steps");
+  if (request.seed) name("seed");
   throw Error(Kind::Config, "run " + std::to_string(run.id), "other settings (" + names + ") for an unfinished run",
               "the settings it was started with", "Continue it without them, or " + to_call(Verb::abandon_run) + " and train again");
 }
@@ -89,12 +103,10 @@ std::string settings_json(const Method& method) {
 }
 
 ChosenRun choose_run(const Manifest& manifest, StateStore& store, const TrainRequest& request) {
-  if (request.steps < 0)
-    throw Error(Kind::Config, setting("train.steps"), std::to_string(request.steps), "1 or more, or 0 for all", "Change " + setting("steps"));
+  check_steps("run_steps", request.run_steps, "as many as the bundle's settings say");
+  check_steps("most_steps", request.most_steps, "all that the run has left");
   if (request.seed && *request.seed < 0)
     throw Error(Kind::Config, setting("train.seed"), std::to_string(*request.seed), "0 or more", "Change " + setting("seed"));
-  const Json steps = request.steps > 0 ? Json{{"steps", request.steps}} : Json::object();
-  override_training(manifest.method("").training, steps.dump());  // a number of steps that no run has
   Json overrides = overrides_of(request);
   ChosenRun chosen;
   chosen.unfinished = store.current_run();
@@ -103,10 +115,10 @@ ChosenRun choose_run(const Manifest& manifest, StateStore& store, const TrainReq
   chosen.method = manifest.method(chosen.goes_on ? run->method : request.method);
   if (chosen.goes_on) {
     chosen.method.training = settings_of(*run, chosen.method);
-    refuse_other_settings(*run, chosen.method.training, overrides, request.seed);
+    refuse_other_settings(*run, chosen.method.training, overrides, request);
     return chosen;
   }
-  overrides.update(steps);
+  if (request.run_steps) overrides["steps"] = request.run_steps;
   const Training built = chosen.method.training;
   chosen.method.training = override_training(built, overrides.dump());
   refuse_what_is_compiled(built, chosen.method.training);

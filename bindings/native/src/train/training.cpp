@@ -229,7 +229,7 @@ Trained train_run(Personal& personal, const TrainRequest& request, const Run& ru
   std::unique_ptr<Trainer> trainer;
   try {
     trainer = std::make_unique<Trainer>(machine, personal.store, run, training, cursor, search, guard, start_of(personal, run).tensors);
-    report.stopped_because = trainer->train(request.steps != 0 ? request.steps : run.steps);
+    report.stopped_because = trainer->train(request.most_steps != 0 ? request.most_steps : run.steps);
     report.total_steps = trainer->step();
     report.seconds_by_stage = machine.seconds_by_stage();
     report.judgements = search.judged();

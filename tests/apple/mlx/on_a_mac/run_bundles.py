@@ -44,7 +44,7 @@ def run_device(folder: Path, core: str, device: str, state: Path) -> bool:
             print(device, "golden", check["what"], check["method"] or "", f"{check['worst']:.1%} of the tolerance")
     print(device, "golden vectors", f"{golden['seconds']:.3f} s")
     run = json.loads((folder / "run.json").read_text())
-    report = asked(core, verb="train", method=run["method"], steps=run["steps"], seed=run["seed"], **where)
+    report = asked(core, verb="train", method=run["method"], run_steps=run["steps"], seed=run["seed"], **where)
     pairs = zip(report["losses"], run["losses"])  # noqa: B905  (`strict` came after the Python 3.9 that a Mac brings)
     apart = max(abs(got / wanted - 1) for got, wanted in pairs)
     seconds = " ".join(f"{step:.3f}" for step in report["step_seconds"])

@@ -139,7 +139,7 @@ def test_what_the_engine_holds_of_a_device_counts_towards_the_limit(
     with PersonalModel.open(for_gpus_alone, tmp_path / "state", memory_mb=500) as model:
         add_numbers(model, 4)
         with pytest.raises(BudgetExceeded):
-            model.train(steps=1)
+            model.train(run_steps=1)
 
 
 def test_of_a_gpu_all_that_torch_has_reserved_counts_and_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:

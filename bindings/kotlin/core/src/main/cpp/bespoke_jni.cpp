@@ -167,10 +167,10 @@ jlong cancel_new(JNIEnv* env, jclass) {
 void cancel_set(JNIEnv*, jclass, jlong cancel) { bespoke_cancel_set(pointer<bespoke_cancel>(cancel)); }
 void cancel_free(JNIEnv*, jclass, jlong cancel) { bespoke_cancel_free(pointer<bespoke_cancel>(cancel)); }
 
-jbyteArray train(JNIEnv* env, jclass, jlong model, jbyteArray method, jlong steps, jlong seed, jboolean has_seed, jbyteArray settings,
-                 jboolean new_run, jlong cancel, jdouble deadline_seconds, jobject progress) {
+jbyteArray train(JNIEnv* env, jclass, jlong model, jbyteArray method, jlong run_steps, jlong most_steps, jlong seed, jboolean has_seed,
+                 jbyteArray settings, jboolean new_run, jlong cancel, jdouble deadline_seconds, jobject progress) {
   return guarded<jbyteArray>(env, nullptr, [&] {
-    const Training training(env, method, steps, seed, has_seed, settings, new_run);
+    const Training training(env, method, run_steps, most_steps, seed, has_seed, settings, new_run);
     const Call call(env, cancel, deadline_seconds, progress);
     return taken(env, [&](char** report, bespoke_error** error) {
       return bespoke_train(pointer<bespoke_model>(model), &training.given, &call.given, report, error);
@@ -178,10 +178,10 @@ jbyteArray train(JNIEnv* env, jclass, jlong model, jbyteArray method, jlong step
   });
 }
 
-void check_training(JNIEnv* env, jclass, jlong model, jbyteArray method, jlong steps, jlong seed, jboolean has_seed, jbyteArray settings,
-                    jboolean new_run) {
+void check_training(JNIEnv* env, jclass, jlong model, jbyteArray method, jlong run_steps, jlong most_steps, jlong seed, jboolean has_seed,
+                    jbyteArray settings, jboolean new_run) {
   guarded(env, [&] {
-    const Training training(env, method, steps, seed, has_seed, settings, new_run);
+    const Training training(env, method, run_steps, most_steps, seed, has_seed, settings, new_run);
     checked(env, [&](bespoke_error** error) { return bespoke_check_training(pointer<bespoke_model>(model), &training.given, error); });
   });
 }
@@ -288,8 +288,8 @@ bool register_all(JNIEnv* env, jclass api) {
       method("cancelNew", "()J", cancel_new),
       method("cancelSet", "(J)V", cancel_set),
       method("cancelFree", "(J)V", cancel_free),
-      method("train", "(J[BJJZ[BZJD" PROGRESS ")[B", train),
-      method("checkTraining", "(J[BJJZ[BZ)V", check_training),
+      method("train", "(J[BJJJZ[BZJD" PROGRESS ")[B", train),
+      method("checkTraining", "(J[BJJJZ[BZ)V", check_training),
       method("evaluate", "(J[B[BJD" PROGRESS ")[B", asked<bespoke_evaluate>),
       method("verify", "(JJD" PROGRESS ")[B", verify),
       method("sessionOpen", "(JJDDJJ[BZ)J", session_open),

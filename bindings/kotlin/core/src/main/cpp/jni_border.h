@@ -163,11 +163,12 @@ struct Training {
   std::string method, settings;
   bespoke_training given{};
 
-  Training(JNIEnv* env, jbyteArray of, jlong steps, jlong seed, jboolean has_seed, jbyteArray with, jboolean new_run)
+  Training(JNIEnv* env, jbyteArray of, jlong run_steps, jlong most_steps, jlong seed, jboolean has_seed, jbyteArray with, jboolean new_run)
       : method(bytes_of(env, of)), settings(bytes_of(env, with)) {
     given.struct_size = sizeof given;
     given.method = text(method), given.settings = text(settings);
-    given.steps = steps, given.seed = seed, given.has_seed = has_seed, given.new_run = new_run;
+    given.run_steps = run_steps, given.most_steps = most_steps;
+    given.seed = seed, given.has_seed = has_seed, given.new_run = new_run;
   }
 };
 

@@ -48,8 +48,10 @@ internal val CALLS: Map<String, String> = mapOf(
 internal val SETTINGS: Map<String, String> = mapOf(
     "max_tokens" to "maxTokens",
     "memory_mb" to "memoryMb",
+    "most_steps" to "mostSteps",
     "pin_sha256" to "pinSha256",
     "public_key" to "publicKey",
+    "run_steps" to "runSteps",
     "stop_texts" to "stopTexts",
     "top_k" to "topK",
     "top_p" to "topP",

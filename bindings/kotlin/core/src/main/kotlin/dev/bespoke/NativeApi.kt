@@ -67,12 +67,12 @@ internal object NativeApi {
     @JvmStatic external fun cancelFree(cancel: Long)
 
     @JvmStatic external fun train(
-        model: Long, method: ByteArray?, steps: Long, seed: Long, hasSeed: Boolean, settings: ByteArray?, newRun: Boolean, cancel: Long,
-        deadlineSeconds: Double, progress: ProgressReceiver?,
+        model: Long, method: ByteArray?, runSteps: Long, mostSteps: Long, seed: Long, hasSeed: Boolean, settings: ByteArray?, newRun: Boolean,
+        cancel: Long, deadlineSeconds: Double, progress: ProgressReceiver?,
     ): ByteArray
 
     @JvmStatic external fun checkTraining(
-        model: Long, method: ByteArray?, steps: Long, seed: Long, hasSeed: Boolean, settings: ByteArray?, newRun: Boolean,
+        model: Long, method: ByteArray?, runSteps: Long, mostSteps: Long, seed: Long, hasSeed: Boolean, settings: ByteArray?, newRun: Boolean,
     )
 
     @JvmStatic external fun evaluate(

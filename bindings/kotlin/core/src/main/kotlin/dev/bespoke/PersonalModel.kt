@@ -46,7 +46,7 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
     /** Starts a run or goes on with the unfinished one; at its end the gate accepts or refuses. */
     suspend fun train(training: Training = Training()): TrainReport = handle.compute { model, cancel ->
         val found = NativeApi.train(
-            model, training.method?.bytes(), training.steps ?: 0, training.seed ?: 0, training.seed != null,
+            model, training.method?.bytes(), training.runSteps ?: 0, training.mostSteps ?: 0, training.seed ?: 0, training.seed != null,
             training.settings?.toString()?.bytes(), training.newRun, cancel, training.seconds ?: 0.0, receiver(training.stop),
         )
         decoded(TrainReport.serializer(), found)
@@ -55,7 +55,7 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
     /** Raises what [train] would, and does nothing else. */
     suspend fun checkTraining(training: Training = Training()): Unit = handle.compute { model, _ ->
         NativeApi.checkTraining(
-            model, training.method?.bytes(), training.steps ?: 0, training.seed ?: 0, training.seed != null,
+            model, training.method?.bytes(), training.runSteps ?: 0, training.mostSteps ?: 0, training.seed ?: 0, training.seed != null,
             training.settings?.toString()?.bytes(), training.newRun,
         )
     }

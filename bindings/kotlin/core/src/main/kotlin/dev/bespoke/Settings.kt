@@ -52,17 +52,19 @@ class Options(val trust: Trust = Trust(), val memoryMb: Double? = null, val thre
  * A call of `train`.
  *
  * @property method null: that of the unfinished run, else the bundle's first
- * @property steps of a run that starts here its length, of an unfinished one at most so many more; null: the bundle's length, to the end
+ * @property runSteps length of a run that starts here; null: the bundle's. An unfinished run refuses another one than its own
+ * @property mostSteps of this call, and the run goes on in the next one; null: to the end of the run
  * @property seconds time for this call, its commits and judgement included; null: none
  * @property seed of a run that starts here
- * @property settings of a run that starts here: fields of Training, docs/reference/settings.md
+ * @property settings of a run that starts here: fields of Training but `steps`, docs/reference/settings.md
  * @property newRun an unfinished run ends, and another one starts
  * @property stop asked whenever the call says where it is, on its thread: true ends it in a committed state, and it reports. A
  *     coroutine that is cancelled ends it too, without a report
  */
 class Training(
     val method: String? = null,
-    val steps: Long? = null,
+    val runSteps: Long? = null,
+    val mostSteps: Long? = null,
     val seconds: Double? = null,
     val seed: Long? = null,
     val settings: JsonObject? = null,

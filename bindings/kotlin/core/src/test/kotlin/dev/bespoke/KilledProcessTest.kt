@@ -31,7 +31,7 @@ class KilledProcessTest {
                     told += child.killed()
                     assertEquals(emptyList<String>(), told - model.examples.list().map { it.id }.toSet())
                 }
-                while (model.currentRun() != null) model.train(Training(steps = 20))
+                while (model.currentRun() != null) model.train(Training(mostSteps = 20))
                 model.exportAdapter(folder.resolve("killed").toString(), base = true)
             }
             assertTrue(told.count { it.startsWith("child") } >= KILLS)

@@ -16,6 +16,8 @@ import kotlinx.coroutines.flow.take
 import kotlinx.coroutines.flow.toList
 import kotlinx.coroutines.launch
 import kotlinx.coroutines.runBlocking
+import kotlinx.serialization.json.JsonObject
+import kotlinx.serialization.json.JsonPrimitive
 import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertNotNull
 import org.junit.jupiter.api.Assertions.assertNull
@@ -27,11 +29,13 @@ import org.junit.jupiter.api.assertThrows
 class PersonalModelTest {
     @Test
     fun `slices have the losses of a run in Python and what was learned answers in two turns`() = withModel { model, _ ->
-        val slices = listOf(17L, 33L, Long.MAX_VALUE).map { last ->
-            model.train(Training(stop = { it.phase == Phase.STEP && it.step >= last }))
-        }
-        assertEquals(listOf(17L, 16L, 17L), slices.map { it.steps })
-        assertEquals(TrainReportStoppedBecause.STOP_REQUESTED, slices.first().stoppedBecause)
+        val calls = listOf(Training(mostSteps = 17), Training(stop = { it.phase == Phase.STEP && it.step >= 33 }), Training(mostSteps = 10), Training())
+        val slices = calls.map { model.train(it) }
+        assertEquals(listOf(17L, 16L, 10L, 7L), slices.map { it.steps })
+        val ends = listOf(TrainReportStoppedBecause.STEPS_DONE, TrainReportStoppedBecause.STOP_REQUESTED, TrainReportStoppedBecause.STEPS_DONE)
+        assertEquals(ends, slices.dropLast(1).map { it.stoppedBecause })
+        assertEquals(listOf(slices.first().run), slices.map { it.run }.distinct())
+        assertTrue(slices.dropLast(1).all { it.accepted == null } && slices.last().accepted != null)
         assertEquals(Fixture.python.losses, slices.flatMap { it.losses })
         assertEquals(Fixture.python.accepted, model.versions().isNotEmpty())
         model.conversation(Generation(maxTokens = 20)).use { conversation ->
@@ -61,7 +65,9 @@ class PersonalModelTest {
         listOf(error.subject, error.got, error.expected, error.nextStep).forEach { assertTrue(it.isNotBlank()) }
         assertThrows<BundleError> { runBlocking { PersonalModel.open(BundleSource.At("/nowhere/🐚"), "/tmp/x") } }
         assertThrows<AdapterError> { runBlocking { model.exportAdapter("/tmp/never") } }
-        Unit
+        val steps = Training(settings = JsonObject(mapOf("steps" to JsonPrimitive(5))))
+        val unclear = assertThrows<ConfigError> { runBlocking { model.checkTraining(steps) } }
+        assertTrue("runSteps" in unclear.expected && "mostSteps" in unclear.expected)
     }
 
     @Test
@@ -70,12 +76,12 @@ class PersonalModelTest {
         val ample = Options(memoryMb = 60.0)
         PersonalModel.open(Fixture.bundle, state.resolve("ample").toString(), ample).use { model ->
             model.examples.add(Example.Text(Fixture.notes[0]), mustKnow = true)
-            val memory = model.train(Training(steps = 3)).memory
+            val memory = model.train(Training(runSteps = 3)).memory
             assertTrue(memory.idleBytes > 20_000_000)  // a JVM's, which no test takes away
             assertEquals(memory.idleBytes + 60_000_000, memory.limitBytes)
             assertTrue(memory.peakBytes > memory.idleBytes && memory.peakBytes <= memory.limitBytes!!)
             model.setLimit(0.5)
-            assertThrows<BudgetExceeded> { runBlocking { model.train(Training(steps = 3)) } }
+            assertThrows<BudgetExceeded> { runBlocking { model.train(Training(runSteps = 3)) } }
         }
         state.toFile().deleteRecursively()
         Unit
@@ -85,7 +91,7 @@ class PersonalModelTest {
     fun `progress is told while it trains`() = withModel { model, _ ->
         coroutineScope {
             val seen = async(Dispatchers.Default) { model.progress.first { it.phase == Phase.STEP } }
-            model.train(Training(steps = 5))
+            model.train(Training(runSteps = 5))
             val step = seen.await()
             assertTrue(step.step in 1..5 && step.footprintBytes > 0)
             assertNotNull(step.loss)
@@ -102,7 +108,7 @@ class PersonalModelTest {
                 training.cancelAndJoin()
             }
         }
-        while (model.currentRun() != null) model.train(Training(steps = 10))
+        while (model.currentRun() != null) model.train(Training(mostSteps = 10))
         assertTrue(model.versions().isNotEmpty())
     }
 
@@ -145,7 +151,7 @@ class PersonalModelTest {
 
     @Test
     fun `what was learned is exported and imported and rolled back and forgotten`() = withModel { model, state ->
-        assertTrue(model.train(Training(steps = null)).accepted == true)
+        assertTrue(model.train().accepted == true)
         val folder = state.resolveSibling("adapter").toString()
         model.exportAdapter(folder)
         assertEquals(setOf("adapter_config.json", "adapter_model.safetensors"), File(folder).list()!!.toSet())
