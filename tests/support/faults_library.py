@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The preloaded library that makes calls fail or kills in the middle of them (faults.c), compiled."""
+"""Preloaded libraries, compiled: the one that makes calls fail or kills in the middle of them (faults.c), and others."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ import pytest
 SOURCE = Path(__file__).with_name("faults.c")
 
 
-def compile_faults(folder: Path) -> Path:
+def compile_preloaded(source: Path, folder: Path) -> Path:
     """Skips the test where there is no C compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
-        pytest.skip("needs a C compiler: the faults are put in by a preloaded library")
-    library = folder / "faults.so"
-    subprocess.run([compiler, "-O1", "-Wall", "-shared", "-fPIC", "-o", library, SOURCE, "-ldl"], check=True)
+        pytest.skip("needs a C compiler: a preloaded library takes the place of calls")
+    library = folder / source.with_suffix(".so").name
+    subprocess.run([compiler, "-O1", "-Wall", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
     return library
+
+
+def compile_faults(folder: Path) -> Path:
+    return compile_preloaded(SOURCE, folder)

@@ -42,10 +42,7 @@ void MemoryGuard::hold(int64_t bytes_to_add, const std::string& subject) {
               "Raise the memory budget, or build with shorter sequences, a lower rank or a smaller batch");
 }
 
-int64_t footprint_now() {
-  release_free_memory();
-  return MemoryColumns().read().total();
-}
+int64_t footprint_now() { return MemoryColumns().read().total(); }
 
 std::string megabytes(int64_t bytes) {
   char text[32];

@@ -58,7 +58,7 @@ class MemoryGuard {
   std::chrono::steady_clock::time_point next_reading_{};
 };
 
-int64_t footprint_now();               // of the process, in bytes, without what was freed and malloc still holds
+int64_t footprint_now();               // of the process, in bytes; with what was freed and malloc still holds
 std::string megabytes(int64_t bytes);  // "12.3 MB"
 
 }  // namespace bespoke

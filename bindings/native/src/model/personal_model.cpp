@@ -59,7 +59,10 @@ PersonalModel::PersonalModel(const BundlePlace& bundle, const std::string& state
     : engine_(std::move(engine)), make_engine_(std::move(make_engine)), state_(state),
       authenticated_(trust.pin_sha256 ? "pin" : trust.public_key ? "signature" : "none"), limit_counts_(limit_counts), memory_mb_(memory_mb) {
   check_limit(memory_mb);  // before anything is read
-  if (limit_counts != LimitCounts::process) limits_.idle_bytes = footprint_now();
+  if (limit_counts != LimitCounts::process) {
+    release_free_memory();
+    limits_.idle_bytes = footprint_now();
+  }
   if (!bundle.path.empty()) check_apart(state, bundle.path);
   bundle_ = Bundle::open(bundle, trust);
   text_ = std::make_unique<BundleText>(*bundle_);
@@ -95,6 +98,13 @@ std::string PersonalModel::packed_folder() const {
   return folder + "/" + name;
 }
 
+// What a call adds, its limit counts from here: after what it has no use for has gone, which would else be taken for the app's.
+void PersonalModel::count_from_here() {
+  if (limit_counts_ != LimitCounts::added_since_call) return;
+  limits_.idle_bytes = columns_.read().total();
+  limit();
+}
+
 template <class Work>
 auto PersonalModel::compute(CallSettings settings, Work work) {
   const std::unique_lock<std::mutex> alone(computing_, std::try_to_lock);
@@ -107,10 +117,6 @@ auto PersonalModel::compute(CallSettings settings, Work work) {
     if (engine_->cache.empty()) engine_->cache = packed_folder();
   }
   if (!computing_store_) computing_store_ = open_store();
-  if (limit_counts_ == LimitCounts::added_since_call) {
-    limits_.idle_bytes = footprint_now();
-    limit();
-  }
   control_.begin(std::move(settings));
   return work();
 }
@@ -119,6 +125,8 @@ template <class Work>
 std::string PersonalModel::compute_by_method(CallSettings settings, Work work) {
   return compute(std::move(settings), [&] {
     answering_.reset();  // its memory is wanted; sessions have their words
+    release_free_memory();
+    count_from_here();
     Personal personal{*bundle_, *computing_store_, control_, [&](const Method& method, MemoryGuard& guard, const std::string& scratch_path) {
                         return std::make_unique<Machine>(*bundle_, method, *engine_, guard, control_, scratch_path);
                       },
@@ -133,6 +141,8 @@ void PersonalModel::answer(CallSettings settings, const std::function<void(Answe
   compute(std::move(settings), [&] {
     const PlanRecord& plan = plan_for_answers(bundle_->manifest(), limits_);
     if (answering_ && &answering_->plan() != &plan) answering_.reset();  // the limit has changed; sessions have their words
+    if (!answering_) release_free_memory();  // not for each token: it walks through all of the app's heap
+    count_from_here();
     if (!answering_) answering_ = std::make_unique<Answering>(*bundle_, plan, *computing_store_, *engine_, control_);
     work(*answering_);
   });

@@ -15,6 +15,7 @@
 #include "format/bundle/source.h"
 #include "format/known_hashes.h"
 #include "model/bundle_text.h"
+#include "platform/memory.h"
 #include "state/store.h"
 #include "train/training.h"
 
@@ -77,6 +78,7 @@ class PersonalModel {
   const char* authenticated() const { return authenticated_; }
 
  private:
+  void count_from_here();
   void limit();  // as it was last set, over what the process held
   template <class Work>
   auto compute(CallSettings settings, Work work);
@@ -95,6 +97,7 @@ class PersonalModel {
   const char* authenticated_;
   const LimitCounts limit_counts_;
   std::atomic<double> memory_mb_;
+  MemoryColumns columns_;
   Limits limits_;
   Control control_{limits_};              // of the call that computes
   std::unique_ptr<Answering> answering_;  // between the calls of sessions too

@@ -202,7 +202,7 @@ Fitting by_fitting_plans(const Method& method, const Limits& limits) {
 }
 
 void refuse_what_cannot_fit(const Method& method, int64_t estimate, int64_t idle, MemoryGuard& guard) {
-  // The estimate is of a process of the model's own, which holds some of it already; not what malloc holds of earlier work.
+  // The estimate is of a process of the model's own, which holds some of it already. What malloc held of earlier work was given back.
   guard.ask(std::max<int64_t>(0, idle + estimate - footprint_now()),
             "Training with '" + method.name + "' (estimated peak " + megabytes(estimate) + ")");
 }

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Child process: an app with a large heap of small blocks, half of it holes of two pages, that asks a model for tokens.
+
+    python -m tests.benchmarks.app_heap BUNDLE FOLDER HEAP_BYTES TOKENS
+
+Two models take turns, a token each: the limit of one counts what a call adds to the app, that of the other counts all of the
+process. Prints the milliseconds of each one's tokens.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from bespoke.bundle.reader import read_bundle
+from bespoke.core import library
+from bespoke.core.answers import Generation
+from bespoke.core.handle import Handle, Place
+from bespoke.core.library import CCall, CGeneration, struct, text
+
+LIMITS = {"whole process": 0, "added by the call": 2}  # bespoke_options.limit_is_added
+BLOCK, HOLE = 256, 32  # bytes; blocks
+ANSWER = 20  # tokens
+
+
+def main(bundle: Path, folder: Path, heap_bytes: int, tokens: int) -> None:
+    fill_heap(heap_bytes)
+    core = library.load()
+    with read_bundle(bundle) as opened:
+        pin = opened.manifest_sha256
+    models = {
+        name: Handle(
+            core, Place(bundle, folder / f"state-{kind}", pin), threads=1, memory_mb=2000.0, limit_is_added=kind
+        )
+        for name, kind in LIMITS.items()
+    }
+    call = struct(CCall)
+    seconds: dict[str, list[float]] = {name: [] for name in models}
+    while len(seconds["whole process"]) < tokens:
+        sessions = {name: opened_session(core, model) for name, model in models.items()}
+        for place in range(ANSWER):
+            for name, session in sessions.items():
+                began = time.perf_counter()
+                core.ask("bespoke_session_next", session, ctypes.byref(call))
+                if place:  # the first one reads the prompt
+                    seconds[name].append(time.perf_counter() - began)
+        for session in sessions.values():
+            core.plain("bespoke_session_close", session)
+    print(json.dumps({name: [1000 * one for one in all_of] for name, all_of in seconds.items()}))
+
+
+def fill_heap(heap_bytes: int) -> None:
+    malloc, free = ctypes.CDLL(None).malloc, ctypes.CDLL(None).free
+    malloc.restype, malloc.argtypes, free.argtypes = ctypes.c_void_p, (ctypes.c_size_t,), (ctypes.c_void_p,)
+    blocks = [malloc(BLOCK) for _ in range(heap_bytes // BLOCK)]
+    for block in blocks:
+        ctypes.memset(block, 1, BLOCK)
+    for index, block in enumerate(blocks):
+        if index // HOLE % 2:
+            free(block)
+
+
+def opened_session(core: library.Library, model: Handle) -> Any:
+    session = ctypes.c_void_p()
+    given = struct(CGeneration, **{**Generation(max_tokens=ANSWER).fields(), "stop_texts": "[]"})
+    with model._open() as opened:
+        core.call("bespoke_session_open", opened, ctypes.byref(given), ctypes.byref(session))
+    core.call("bespoke_session_feed", session, text("[3, 4, 5]"))
+    return session
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
