@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The core's folders keep their borders: systems' names stay in `platform`, includes point one way, the Apple branch compiles.
+"""The core's folders keep their borders: systems' names stay in `platform`, includes point one way. The Apple branch compiles. The
+privacy manifest has a reason for each interface that Apple wants one for.
 
 Nothing of the Apple branch runs here: clang compiles it against declarations that were copied from Apple's headers.
 """
 
 from __future__ import annotations
 
+import plistlib
 import re
 import shutil
 import subprocess
@@ -36,6 +38,17 @@ OF_A_SYSTEM = re.compile(
     r"/proc\b|__APPLE__|__linux__|__GLIBC__|__ANDROID__|<mach/|<malloc\.h>|<sys/(mman|file|sysctl|syscall)\.h>|\bmadvise\(|"
     r"\bflock\(|\bposix_fallocate\(|\bF_FULLFSYNC\b|[^\w]fsync\("
 )
+
+# Apple's categories of interfaces that an app needs a reason for -> the names of C in them, and the reasons that may be given.
+# From "Describing use of required reason API"; KERN_BOOTTIME is not named there, and tells the same.
+NEEDS_A_REASON = {
+    "FileTimestamp": (
+        r"\b(?:l|f)?stat(?:at)?\(|\b(?:f?getattrlist(?:at|bulk)?)\(",
+        {"DDA9.1", "C617.1", "3B52.1", "0A2A.1"},
+    ),
+    "DiskSpace": (r"\bf?statv?fs\(", {"85F4.1", "E174.1", "7D9E.1", "B728.1"}),
+    "SystemBootTime": (r"\bmach_absolute_time\(|\bKERN_BOOTTIME\b", {"35F9.1", "8FFB.1", "3D61.1"}),
+}
 
 
 def sources() -> list[Path]:
@@ -75,7 +88,8 @@ def test_both_systems_have_the_same_parts() -> None:
     assert parts[0] == parts[1]
 
 
-def test_the_apple_branch_compiles_against_declarations_of_its_system() -> None:
+@pytest.mark.parametrize("system", ["macos", "ios"])
+def test_the_apple_branch_compiles_against_declarations_of_its_system(system: str) -> None:
     if not shutil.which("clang++"):
         pytest.skip("clang++ is not installed")
     files = [str(path) for path in (SRC / "platform").rglob("*.cpp") if path.parent.name != "linux"]
@@ -88,9 +102,30 @@ def test_the_apple_branch_compiles_against_declarations_of_its_system() -> None:
         "-Wextra",
         "-Werror",
         "-isystem",
+        str(stubs / system),
+        "-isystem",
         str(stubs),
         "-I",
         str(SRC),
     ]
     done = subprocess.run([*command, *files], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_privacy_manifest_has_reasons_for_exactly_what_the_core_uses_on_apple() -> None:
+    manifest = plistlib.loads((SOURCE / "PrivacyInfo.xcprivacy").read_bytes())
+    given = {
+        entry["NSPrivacyAccessedAPIType"].removeprefix("NSPrivacyAccessedAPICategory"): set(
+            entry["NSPrivacyAccessedAPITypeReasons"]
+        )
+        for entry in manifest["NSPrivacyAccessedAPITypes"]
+    }
+    compiled = [path for path in sources() if "linux" not in path.parts]
+    compiled += [path for path in sorted((SOURCE / "third_party").rglob("*")) if path.suffix in (".c", ".h")]
+    text = "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in compiled)
+    used = {name for name, (interfaces, _) in NEEDS_A_REASON.items() if re.search(interfaces, text)}
+    assert given.keys() == used
+    for name, reasons in given.items():
+        assert set() < reasons <= NEEDS_A_REASON[name][1], name
+    assert manifest["NSPrivacyTracking"] is False
+    assert manifest["NSPrivacyCollectedDataTypes"] == []

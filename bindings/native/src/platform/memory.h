@@ -30,7 +30,7 @@ class MemoryColumns {
 // Pages of mapped files that were written and are not yet on the disk (1 to 30 ms): for reports. 0 where the system does not say.
 int64_t dirty_mapped_bytes();
 
-struct Storage {  // what this process has caused so far, in bytes
+struct Storage {  // what this process has caused so far, in bytes; zeros where the system does not say, as iOS
   int64_t read = 0, written = 0;
 };
 Storage storage_bytes();

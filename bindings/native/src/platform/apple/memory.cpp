@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "platform/memory.h"
 
-#include <libproc.h>
+#include <TargetConditionals.h>
 #include <mach/mach.h>
 #include <malloc/malloc.h>
 #include <unistd.h>
+
+#if TARGET_OS_OSX
+#include <libproc.h>
+#endif
 
 namespace bespoke {
 
@@ -20,11 +24,15 @@ Footprint MemoryColumns::read() const {
 
 int64_t dirty_mapped_bytes() { return 0; }  // only a walk over all regions would tell, and dirty pages of files are not in the footprint
 
+#if TARGET_OS_OSX
 Storage storage_bytes() {
   rusage_info_v4 usage{};
   if (proc_pid_rusage(getpid(), RUSAGE_INFO_V4, reinterpret_cast<rusage_info_t*>(&usage)) != 0) return {};
   return {static_cast<int64_t>(usage.ri_diskio_bytesread), static_cast<int64_t>(usage.ri_diskio_byteswritten)};
 }
+#else
+Storage storage_bytes() { return {}; }  // iOS keeps it to itself
+#endif
 
 void release_free_memory() { malloc_zone_pressure_relief(nullptr, 0); }
 void steady_malloc() {}
