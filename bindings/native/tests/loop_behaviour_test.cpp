@@ -234,7 +234,7 @@ TEST_CASE("where answers cannot be checked the loss alone judges, and the report
   ChattyDevice no_plan, no_room, no_memory, few;
   no_plan.bundle.manifest().generation.reset();
   no_room.bundle.manifest().generation->estimate.peak_bytes = uint64_t{1} << 40;
-  no_room.script.limits.memory_bytes = (int64_t{1} << 40) - 1;
+  no_room.script.limits.added_bytes = (int64_t{1} << 40) - 1;
   no_memory.no_memory = true;
   few.bundle.manifest().context_length = 60;  // too short for an answer as long as one may get
   const auto unchecked = [](ChattyDevice& device) {

@@ -296,7 +296,7 @@ TEST_CASE("the footprint counts a page when it is touched and until it is given 
 TEST_CASE("the guard refuses what would go over the limit, and sees what was taken without asking") {
   const int64_t idle = MemoryColumns().read().total(), megabyte = 1 << 20;
   Limits limits, none;
-  limits.memory_bytes = idle + 40 * megabyte;
+  limits.added_bytes = idle + 40 * megabyte;
   MemoryGuard guard(limits);
   guard.ask(20 * megabyte, "a call");
   CHECK(error_of([&] { guard.ask(45 * megabyte, "a large call"); }).kind == Kind::Budget);

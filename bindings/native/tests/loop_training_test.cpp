@@ -112,12 +112,12 @@ TEST_CASE("a run that diverged is over and changed nothing") {
 TEST_CASE("what cannot fit is refused before anything is run, against the whole process") {
   Device device;
   device.bundle.manifest().methods[0].plans[1].estimate.peak_bytes = 500'000'000;
-  device.script.limits.memory_bytes = 400'000'000;
+  device.script.limits.added_bytes = 400'000'000;
   const Error error = error_of([&] { train_on(device); });
   CHECK(error.kind == Kind::Budget);
   CHECK(error.subject == "Training with 'first' (estimated peak 500.0 MB)");
   CHECK(device.script.steps == 0);
-  device.script.limits.memory_bytes = 500'000'000;  // what the process holds already is part of the estimate
+  device.script.limits.added_bytes = 500'000'000;  // what the process holds already is part of the estimate
   CHECK(train_on(device)["steps"] == 12);
 }
 
@@ -138,7 +138,7 @@ TEST_CASE("a lower limit takes plans of a smaller budget, and the run goes on by
   };
   std::vector<std::string> made_by;
   const auto trained = [&](int64_t limit, int64_t steps) {
-    device.script.limits.memory_bytes = limit;
+    device.script.limits.added_bytes = limit;
     Personal personal = device.personal();
     personal.make_machine = [&](const Method& method, MemoryGuard&, const std::string&) {
       made_by.push_back(method.plans[1].file);
@@ -167,17 +167,30 @@ TEST_CASE("a lower limit takes plans of a smaller budget, and the run goes on by
   CHECK_FALSE(device.store->current_run());
 }
 
-TEST_CASE("the process that held something before has so much less room for plans") {
+TEST_CASE("a limit counts over what the process holds when a call begins, also where it is set at the same time") {
+  Limits limits;
+  CHECK(limits.memory_bytes() == Limits::kNone);
+  limits.idle_bytes = 1000;
+  CHECK(limits.memory_bytes() == Limits::kNone);
+  limits.added_bytes = 500;
+  CHECK(limits.memory_bytes() == 1500);
+  limits.idle_bytes = 3000;  // another call, and nobody sets the limit again
+  CHECK(limits.memory_bytes() == 3500);
+  limits.added_bytes = 0;
+  CHECK(limits.memory_bytes() == 3000);
+}
+
+TEST_CASE("what the process held before takes no room from plans") {
   const PlanRecord large{8, "large", {0, 0, 0, 0, 0, 0, 0, 0, 500, 0}}, small{8, "small", {0, 0, 0, 0, 0, 0, 0, 0, 300, 0}};
   const std::vector<SmallerPlans> smaller = {{400, {small}}};
   Limits limits;
   limits.idle_bytes = 1000;
   CHECK(fitting_plans({large}, smaller, limits) == nullptr);  // no limit
-  limits.memory_bytes = 1500;
+  limits.added_bytes = 500;
   CHECK(fitting_plans({large}, smaller, limits) == nullptr);
-  limits.memory_bytes = 1499;
+  limits.added_bytes = 499;
   CHECK(fitting_plans({large}, smaller, limits) == &smaller[0]);
-  limits.memory_bytes = 100;  // where none has room, the smallest is what is asked for
+  limits.added_bytes = 100;  // where none has room, the smallest is what is asked for
   CHECK(fitting_plans({large}, smaller, limits) == &smaller[0]);
   CHECK(fitting_plans({large}, {}, limits) == nullptr);
 }

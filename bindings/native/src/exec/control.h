@@ -21,9 +21,13 @@ struct Abandoned {};
 
 struct Limits {  // of a model; they may change while it computes
   static constexpr int64_t kNone = -1;
-  std::atomic<int64_t> memory_bytes{kNone};  // of the whole process
-  std::atomic<double> pace{1};               // share of its time in which a call computes
-  std::atomic<int64_t> idle_bytes{0};        // what the process held before, where a limit counts what is added to it
+  std::atomic<int64_t> added_bytes{kNone};  // which may be added to `idle_bytes`; nothing but this is set from other threads
+  std::atomic<double> pace{1};              // share of its time in which a call computes
+  std::atomic<int64_t> idle_bytes{0};       // what the process held before, where a limit counts what is added to it; 0: all of it counts
+  int64_t memory_bytes() const {            // of the whole process
+    const int64_t added = added_bytes.load(std::memory_order_relaxed);
+    return added < 0 ? kNone : idle_bytes.load(std::memory_order_relaxed) + added;
+  }
 };
 
 struct Told {  // to whom follows a call

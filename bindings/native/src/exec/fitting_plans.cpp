@@ -8,8 +8,8 @@ namespace bespoke {
 namespace {
 
 bool has_room_for(uint64_t peak_bytes, const Limits& limits) {
-  const int64_t limit = limits.memory_bytes;
-  return limit < 0 || limits.idle_bytes + static_cast<int64_t>(peak_bytes) <= limit;
+  const int64_t most = limits.added_bytes;
+  return most < 0 || static_cast<int64_t>(peak_bytes) <= most;
 }
 
 }  // namespace

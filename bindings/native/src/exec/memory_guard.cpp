@@ -29,7 +29,7 @@ int64_t MemoryGuard::observe() {
 void MemoryGuard::hold(int64_t bytes_to_add, const std::string& subject) {
   int64_t held = observe();
   asked_ = bytes_to_add;
-  const int64_t limit = limits_.memory_bytes;
+  const int64_t limit = limits_.memory_bytes();
   if (limit < 0 || held + bytes_to_add <= limit) return;
   release_free_memory();  // freed memory that malloc still holds must not refuse what would fit
   held = observe();

@@ -21,7 +21,7 @@ class MemoryGuard {
   // than twice the room that was asked for since, it is taken again only once a millisecond.
   void ask(int64_t bytes_to_add, const std::string& subject) {
     asked_ += bytes_to_add;
-    const int64_t limit = limits_.memory_bytes.load(std::memory_order_relaxed);
+    const int64_t limit = limits_.memory_bytes();
     const bool ample = limit < 0 || (read_once_ && last_ + 2 * asked_ <= limit);
     if (ample && std::chrono::steady_clock::now() < next_reading_) return;
     hold(bytes_to_add, subject);

@@ -33,9 +33,9 @@ void check_limit(double memory_mb) {
     throw Error(Kind::Config, setting("memory_mb"), repr_of(memory_mb), "a number of at most 1e12", "Give 0 for the bundle's budget, less for none");
 }
 
-int64_t limit_of(double memory_mb, const Manifest& manifest, int64_t idle_bytes) {
-  if (memory_mb > 0) return idle_bytes + static_cast<int64_t>(memory_mb * 1e6);
-  return memory_mb == 0 && manifest.memory_bytes ? idle_bytes + static_cast<int64_t>(*manifest.memory_bytes) : Limits::kNone;
+int64_t most_added(double memory_mb, const Manifest& manifest) {
+  if (memory_mb > 0) return static_cast<int64_t>(memory_mb * 1e6);
+  return memory_mb == 0 && manifest.memory_bytes ? static_cast<int64_t>(*manifest.memory_bytes) : Limits::kNone;
 }
 
 // Of the pieces that are trained: what a state keeps of an adapter.
@@ -57,7 +57,7 @@ struct SaveAtEnd {
 PersonalModel::PersonalModel(const BundlePlace& bundle, const std::string& state, const Trust& trust, std::unique_ptr<Engine> engine,
                              MakeEngine make_engine, double memory_mb, LimitCounts limit_counts)
     : engine_(std::move(engine)), make_engine_(std::move(make_engine)), state_(state),
-      authenticated_(trust.pin_sha256 ? "pin" : trust.public_key ? "signature" : "none"), limit_counts_(limit_counts), memory_mb_(memory_mb) {
+      authenticated_(trust.pin_sha256 ? "pin" : trust.public_key ? "signature" : "none"), limit_counts_(limit_counts) {
   check_limit(memory_mb);  // before anything is read
   if (limit_counts != LimitCounts::process) {
     release_free_memory();
@@ -66,7 +66,7 @@ PersonalModel::PersonalModel(const BundlePlace& bundle, const std::string& state
   if (!bundle.path.empty()) check_apart(state, bundle.path);
   bundle_ = Bundle::open(bundle, trust);
   text_ = std::make_unique<BundleText>(*bundle_);
-  limit();
+  limits_.added_bytes = most_added(memory_mb, bundle_->manifest());
   store_ = open_store();
   hashes_ = std::make_unique<KnownHashes>(store_->folder() + "/" + kHashesFile);
   bundle_->remember(*hashes_);
@@ -100,9 +100,7 @@ std::string PersonalModel::packed_folder() const {
 
 // What a call adds, its limit counts from here: after what it has no use for has gone, which would else be taken for the app's.
 void PersonalModel::count_from_here() {
-  if (limit_counts_ != LimitCounts::added_since_call) return;
-  limits_.idle_bytes = columns_.read().total();
-  limit();
+  if (limit_counts_ == LimitCounts::added_since_call) limits_.idle_bytes = columns_.read().total();
 }
 
 template <class Work>
@@ -282,11 +280,8 @@ int64_t PersonalModel::import_adapter(const std::string& folder, bool trust_base
 
 void PersonalModel::set_limit(double memory_mb) {
   check_limit(memory_mb);
-  memory_mb_ = memory_mb;
-  limit();
+  limits_.added_bytes = most_added(memory_mb, bundle_->manifest());
 }
-
-void PersonalModel::limit() { limits_.memory_bytes = limit_of(memory_mb_, bundle_->manifest(), limits_.idle_bytes); }
 
 void PersonalModel::set_pace(double share) {
   if (!(share > 0 && share <= 1)) throw Error(Kind::Config, setting("pace"), repr_of(share), "more than 0 and at most 1", "Change the share");

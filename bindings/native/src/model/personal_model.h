@@ -15,7 +15,6 @@
 #include "format/bundle/source.h"
 #include "format/known_hashes.h"
 #include "model/bundle_text.h"
-#include "platform/memory.h"
 #include "state/store.h"
 #include "train/training.h"
 
@@ -79,7 +78,6 @@ class PersonalModel {
 
  private:
   void count_from_here();
-  void limit();  // as it was last set, over what the process held
   template <class Work>
   auto compute(CallSettings settings, Work work);
   template <class Work>
@@ -96,7 +94,6 @@ class PersonalModel {
   std::unique_ptr<StateStore> computing_store_;  // of the call that computes, under `computing_`; opened by the first
   const char* authenticated_;
   const LimitCounts limit_counts_;
-  std::atomic<double> memory_mb_;
   MemoryColumns columns_;
   Limits limits_;
   Control control_{limits_};              // of the call that computes

@@ -320,7 +320,7 @@ std::string train(Personal& personal, const TrainRequest& request) {
 
   if (machine) report.longest_call_seconds = machine->longest_call_seconds();
   guard.observe();
-  if (const int64_t limit = personal.control.limits().memory_bytes; limit >= 0) report.memory.limit_bytes = limit;
+  if (const int64_t limit = personal.control.limits().memory_bytes(); limit >= 0) report.memory.limit_bytes = limit;
   report.memory.idle_bytes = personal.control.limits().idle_bytes;
   report.memory.peak_bytes = guard.peak();
   report.memory.mapped_dirty_bytes = dirty_mapped_bytes();
