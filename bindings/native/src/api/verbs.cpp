@@ -27,8 +27,8 @@ bespoke_status bespoke_add_example(bespoke_model* model, const bespoke_example* 
     const std::string use = text_of(example.use, "bespoke_example.use");
     if (!use.empty() && use != "train")
       throw Error(Kind::Config, "bespoke_example.use", in_quotes(use), "'train', or an empty text", "Leave it out");
-    const std::string id = text_of(example.id, "bespoke_example.id");
-    return model.add_example(text_of(example.json, "bespoke_example.json"), id.empty() ? std::nullopt : std::optional(id),
+    std::string id = text_of(example.id, "bespoke_example.id");
+    return model.add_example(text_of(example.json, "bespoke_example.json"), id.empty() ? std::nullopt : std::optional(std::move(id)),
                              use.empty() ? Use::any : Use::train);
   });
 }

@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kRowRules = "2";
 
 // Of what one call may give.
-constexpr size_t kMostBytes = size_t{64} << 20, kMostLevels = 100, kMostItems = 50'000'000;
+constexpr size_t kMostBytes = size_t{64} << 20, kMostPromptBytes = size_t{16} << 20, kMostLevels = 100, kMostItems = 50'000'000;
 
 }  // namespace
 
@@ -34,7 +34,7 @@ std::vector<EncodedExample> BundleText::encode_all(const std::string& json) {
 }
 
 Prompt BundleText::read_prompt(const std::string& json) {
-  const JsonRules rules = {"prompt", Kind::Data, "Give messages, a text or token ids as JSON", kMostBytes, kMostLevels, kMostItems};
+  const JsonRules rules = {"prompt", Kind::Data, "Give messages, a text or token ids as JSON", kMostPromptBytes, kMostLevels, kMostItems};
   const OwnedJson prompt = parse_json(bytes_of(json), rules);
   return encoder().read_prompt(*prompt);
 }

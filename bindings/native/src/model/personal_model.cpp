@@ -16,6 +16,7 @@
 #include "format/number_text.h"
 #include "model/answering.h"
 #include "model/records_json.h"
+#include "state/database.h"
 #include "state/folder.h"
 #include "state/stored_text.h"
 #include "text/corrections.h"
@@ -178,6 +179,9 @@ std::string PersonalModel::add_example(const std::string& json, std::optional<st
 }
 
 std::string PersonalModel::correct(const std::string& answer, const std::string& better) {
+  if (better.size() > Database::kMostValueBytes)  // before it is copied
+    throw Error(Kind::Data, "better", std::to_string(better.size()) + " bytes", "at most " + std::to_string(Database::kMostValueBytes),
+                "Give a shorter answer");
   return add_example(correction_json(text_->read_prompt(answer), better), std::nullopt, Use::any);
 }
 

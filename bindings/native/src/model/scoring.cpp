@@ -10,7 +10,7 @@ namespace bespoke {
 
 namespace {
 
-constexpr size_t kMostBytes = size_t{64} << 20, kMostLevels = 3, kMostItems = 10'000'000;
+constexpr size_t kMostBytes = size_t{16} << 20, kMostLevels = 3, kMostItems = 10'000'000;
 
 OwnedJson listed(const std::string& json, const char* what) {
   const JsonRules rules = {what, Kind::Data, "Give a list of texts", kMostBytes, kMostLevels, kMostItems};

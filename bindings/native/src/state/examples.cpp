@@ -46,10 +46,15 @@ void StateStore::check_id(const std::string& id) {
 }
 
 Identified StateStore::identified(const std::string& json, std::optional<std::string> id) {
+  constexpr size_t most_written = 2 * Database::kMostValueBytes;  // with spaces and escapes that the canonical text has not
+  const auto check_size = [](size_t bytes, size_t most) {
+    if (bytes > most)
+      throw Error(Kind::Data, "example", std::to_string(bytes) + " bytes of JSON", "at most " + std::to_string(Database::kMostValueBytes),
+                  "Cut it into several examples");
+  };
+  check_size(json.size(), most_written);  // before it is copied and read
   Identified found{canonical_json(json, "example"), ""};
-  if (found.json.size() > Database::kMostValueBytes)
-    throw Error(Kind::Data, "example", std::to_string(found.json.size()) + " bytes of JSON",
-                "at most " + std::to_string(Database::kMostValueBytes), "Cut it into several examples");
+  check_size(found.json.size(), Database::kMostValueBytes);
   found.id = id ? std::move(*id) : sha256_hex({reinterpret_cast<const uint8_t*>(found.json.data()), found.json.size()});
   check_id(found.id);
   return found;

@@ -21,6 +21,9 @@ void check_steps(const std::string& name, int64_t steps, const char* none) {
 
 Json overrides_of(const TrainRequest& request) {
   if (request.settings.empty()) return Json::object();
+  if (request.settings.size() > kMostTrainingBytes)  // before it is read
+    throw Error(Kind::Config, setting("train"), std::to_string(request.settings.size()) + " bytes of JSON",
+                "at most " + std::to_string(kMostTrainingBytes), "Change the settings");
   Json overrides = Json::parse(request.settings, nullptr, false);
   if (!overrides.is_object())
     throw Error(Kind::Config, setting("train"), "settings that are no JSON object, which has no word for NaN and infinity", "an object of Training fields",

@@ -135,6 +135,8 @@ struct Manifest {
 // Reads the document: schema, formats' version rules, file names, cross references. BundleError, BundleVersionError.
 Manifest read_manifest(Bytes document, const std::string& subject);
 
+constexpr size_t kMostTrainingBytes = size_t{1} << 16;  // of the JSON of settings
+
 // Settings of a run that starts: `base` with the fields of the JSON object `overrides`. ConfigError naming the field.
 Training override_training(const Training& base, const std::string& overrides);
 std::string training_json(const Training& training);
