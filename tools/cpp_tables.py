@@ -29,6 +29,7 @@ from bespoke.rules.report import (
     TrainReport,
     UncheckedBecause,
 )
+from bespoke.rules.verification import PassedCheck, VerifyReport
 
 LICENCE = "// SPDX-License-Identifier: Apache-2.0\n"
 PLAIN = {int: "int64_t", float: "double", bool: "bool", str: "std::string"}
@@ -139,5 +140,6 @@ def tables() -> dict[str, str]:
         "enums.inc": enums(),
         "training.inc": training(),
         **{f"{file_name(kind)}.inc": filled(kind, "report") for kind in (TrainReport, MemoryReport, Evaluation)},
+        **{f"{file_name(kind)}.inc": filled(kind, "verification") for kind in (PassedCheck, VerifyReport)},
         **{f"{file_name(kind)}.inc": filled(kind, "records") for kind in RECORDS},
     }

@@ -133,8 +133,11 @@ class _Writer:
         kinds = schema.get("type")
         if "anyOf" in schema or isinstance(kinds, list):
             options = schema.get("anyOf") or [{"type": kind} for kind in kinds]
-            (inner,) = (option for option in options if option.get("type") != "null")
-            return f"{self._type(owner, name, inner)}?"
+            inner = next((option for option in options if "enum" in option), None) or next(
+                option for option in options if option.get("type") != "null"
+            )
+            nullable = {"type": "null"} in options
+            return f"{self._type(owner, name, inner)}{'?' if nullable else ''}"
         if "enum" in schema:
             if all(isinstance(value, int) for value in schema["enum"]):
                 return "Int"

@@ -70,6 +70,7 @@ def kotlin() -> dict[str, str]:
     """File name -> contents."""
     records = record_schemas()
     example = records.pop("example.schema.json")
+    records.pop("error_references.schema.json")  # Remedies.kt reads them piece by piece
     return {
         "Records.kt": kotlin_types.records(records),
         "Example.kt": kotlin_types.example(example),

@@ -22,6 +22,8 @@
  *           caller's struct does not have yet counts as 0; what this library does not know yet must be 0.
  * Texts     go in as pointer and length, UTF-8, and need no 0 at their end; an empty one may be null. They come out with a 0 at their
  *           end and are freed with bespoke_free. MB = 10^6 bytes.
+ * Documents are JSON. `(run)` behind a text that comes out says that its schema is bindings/schema/run.schema.json. Later versions add
+ *           fields, and words where a schema lists them: ignore fields that you do not know, and expect words that you do not know.
  */
 #ifndef BESPOKE_H
 #define BESPOKE_H
@@ -78,8 +80,8 @@ typedef struct bespoke_error {
   const char *got;
   const char *expected;
   const char *next_step;
-  const char *references; /* null, or JSON: the parts that name verbs and settings, for a binding that says them in its own language's
-                             words: {"next_step": ["...", {"do": "forget", "arguments": ["id"]}, "...", {"setting": "memory_mb",
+  const char *references; /* null, or JSON (error_references): the parts that name verbs and settings, for a binding that says them in
+                             its own language's words: {"next_step": ["...", {"do": "forget", "arguments": ["id"]}, "...", {"setting": "memory_mb",
                              "value": 64}]}. What they are called in each language: bindings/schema/remedies.json */
 } bespoke_error;
 
@@ -263,8 +265,8 @@ BESPOKE_API bespoke_status bespoke_set_pace(bespoke_model *model, double share, 
 
 /* ---- verbs of the store ------------------------------------------------------------------------------------------------ */
 
-/* Any thread, at once, also while a call computes. Records are JSON: their schemas are bindings/schema/NAME.schema.json. Where another
- * process keeps the state busy for more than half a minute: BESPOKE_UNAVAILABLE, and nothing was changed. */
+/* Any thread, at once, also while a call computes. Where another process keeps the state busy for more than half a minute:
+ * BESPOKE_UNAVAILABLE, and nothing was changed. */
 
 typedef struct bespoke_example {
   size_t struct_size;
@@ -286,7 +288,7 @@ BESPOKE_API bespoke_status bespoke_add_example(bespoke_model *model, const bespo
 BESPOKE_API bespoke_status bespoke_correct(bespoke_model *model, bespoke_text answer, bespoke_text better, char **added,
                                            bespoke_error **error);
 
-/* All examples (example_info), in the order in which they were added. */
+/* All examples (example_info, a list), in the order in which they were added. */
 BESPOKE_API bespoke_status bespoke_list_examples(bespoke_model *model, char **examples, bespoke_error **error);
 BESPOKE_API bespoke_status bespoke_count_examples(bespoke_model *model, int64_t *count, bespoke_error **error);
 
@@ -299,17 +301,17 @@ BESPOKE_API bespoke_status bespoke_forget_example(bespoke_model *model, bespoke_
  * same weights and the same state: a run may go on by others than it began by, and computes the same but for rounding. */
 BESPOKE_API bespoke_status bespoke_planned_training(bespoke_model *model, char **planned, bespoke_error **error);
 
-/* The unfinished run, or null. */
+/* The unfinished run (run), or null. */
 BESPOKE_API bespoke_status bespoke_current_run(bespoke_model *model, char **run, bespoke_error **error);
 
-/* Accepted adapters (version), oldest first; the last one answers. */
+/* Accepted adapters (version, a list), oldest first; the last one answers. */
 BESPOKE_API bespoke_status bespoke_list_versions(bespoke_model *model, char **versions, bespoke_error **error);
 
 /* Ends the unfinished run, if there is one (`*ended` is 1 then): what it learned is dropped unless it was accepted.
  * BESPOKE_STATE_LOCKED while somebody trains. */
 BESPOKE_API bespoke_status bespoke_abandon_run(bespoke_model *model, int32_t *ended, bespoke_error **error);
 
-/* Back to the adapter accepted before the one that answers: the version that answers now, or null, then the base does. Ends an
+/* Back to the adapter accepted before the one that answers: the one that answers now (version), or null, then the base does. Ends an
  * unfinished run. BESPOKE_STATE_LOCKED while somebody trains. */
 BESPOKE_API bespoke_status bespoke_rollback(bespoke_model *model, char **version, bespoke_error **error);
 
@@ -376,8 +378,8 @@ typedef struct bespoke_training {
   int32_t new_run;       /* not 0: an unfinished run ends, and another one starts */
 } bespoke_training;
 
-/* Starts a run or continues the unfinished one; at the end the gate accepts or refuses. `*report` is JSON (the fields of
- * `bespoke train --format json`). `training` and `call` may be null. A call that was cancelled or reached its deadline is no error:
+/* Starts a run or continues the unfinished one; at the end the gate accepts or refuses. `*report` is JSON
+ * (train_report). `training` and `call` may be null. A call that was cancelled or reached its deadline is no error:
  * the report says why it stopped. */
 BESPOKE_API bespoke_status bespoke_train(bespoke_model *model, const bespoke_training *training, const bespoke_call *call, char **report,
                                          bespoke_error **error);
@@ -392,7 +394,7 @@ BESPOKE_API bespoke_status bespoke_check_training(bespoke_model *model, const be
 BESPOKE_API bespoke_status bespoke_evaluate(bespoke_model *model, bespoke_text split, bespoke_text examples, const bespoke_call *call,
                                             char **report, bespoke_error **error);
 
-/* Runs the bundle's golden vectors: JSON, one entry for each check. BESPOKE_GOLDEN_MISMATCH where one fails. */
+/* Runs the bundle's golden vectors (verify_report), one entry for each check. BESPOKE_GOLDEN_MISMATCH where one fails. */
 BESPOKE_API bespoke_status bespoke_verify(bespoke_model *model, const bespoke_call *call, char **report, bespoke_error **error);
 
 /* ---- answers ----------------------------------------------------------------------------------------------------------- */

@@ -69,7 +69,7 @@ class OwnProcess:
         return evaluation(self._ask({"verb": "evaluate", "split": split, **given}))
 
     def verify(self) -> dict[str, Any]:
-        """Returns {"golden": whether the bundle has golden vectors, "files", "checks": [...], "seconds", "texts_skipped"}."""
+        """Returns the core's report, the fields of `VerifyReport`."""
         return self._ask({"verb": "verify"})
 
     def open_conversation(self, generation: Generation) -> ChildConversation:

@@ -15,7 +15,12 @@ _FROM_THE_PARENT = ("enforced_by",)  # the parent sets the limit, so the core do
 
 
 def fields_of_the_core(report: type) -> tuple[str, ...]:
-    """Returns the fields of a report or record that the core fills. bindings/schema/*.inc and *.schema.json list them."""
+    """Returns what the core fills of a report or record. bindings/schema/*.inc and *.schema.json list it."""
+    derived = ("peak_bytes",) if issubclass(report, TrainReport) else ()
+    return (*derived, *_stored(report))
+
+
+def _stored(report: type) -> tuple[str, ...]:
     return tuple(item.name for item in fields(report) if item.name not in _FROM_THE_PARENT)
 
 
@@ -46,7 +51,7 @@ def evaluation(answer: Mapping[str, Any]) -> Evaluation:
 
 def _values(report: type, answer: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the core's values by the names of the report's fields."""
-    return {name: answer[name] for name in fields_of_the_core(report)}
+    return {name: answer[name] for name in _stored(report)}
 
 
 def _number(value: float | None, otherwise: str = "nan") -> float:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -32,38 +31,15 @@ from bespoke.reference.machine import AnsweringMachine, Machine, adapter_tensors
 from bespoke.reference.torch_settings import computing
 from bespoke.rules.batches import TokenBatch
 from bespoke.rules.report import megabytes
+from bespoke.rules.verification import PassedCheck, VerifyReport
 
-__all__ = ["Check", "VerifyReport", "verify_bundle"]
+__all__ = ["verify_bundle"]
 
 RATE_TOLERANCE = 1e-6  # relative: schedules are a few operations in float64
 
 
-@dataclass(frozen=True)
-class Check:
-    """A check that passed: `compared` numbers, texts or files. `worst`: the largest share of its tolerance that a number uses."""
-
-    what: str
-    method: str | None
-    sequence_length: int | None
-    compared: int
-    worst: float
-
-
-@dataclass(frozen=True)
-class VerifyReport:
-    """The checks that passed. `golden` is False for a bundle without golden vectors."""
-
-    golden: bool
-    files: int  # whose hash was computed; 0 where that was not asked for
-    checks: tuple[Check, ...]
-    seconds: float
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
 def verify_bundle(
-    bundle: Bundle, *, files: bool = True, on_check: Callable[[Check], None] | None = None
+    bundle: Bundle, *, files: bool = True, on_check: Callable[[PassedCheck], None] | None = None
 ) -> VerifyReport:
     """Hashes of all files, then the golden vectors on this machine; `on_check` gets each check as it passes.
 
@@ -71,9 +47,9 @@ def verify_bundle(
     not what the reference has.
     """
     began = time.monotonic()
-    checks: list[Check] = []
+    checks: list[PassedCheck] = []
 
-    def passed(check: Check) -> None:
+    def passed(check: PassedCheck) -> None:
         checks.append(check)
         if on_check is not None:
             on_check(check)
@@ -81,7 +57,7 @@ def verify_bundle(
     counted = 0
     if files:
         counted = bundle.verify_files()
-        passed(Check("files", None, None, counted, 0.0))
+        passed(PassedCheck("files", None, None, counted, 0.0))
     name = bundle.manifest.golden
     if name is not None:
         initial = bundle.initial_adapter()
@@ -94,7 +70,7 @@ def verify_bundle(
 
 class _Prover:
     def __init__(
-        self, bundle: Bundle, golden: Golden, initial: Mapping[str, np.ndarray], passed: Callable[[Check], None]
+        self, bundle: Bundle, golden: Golden, initial: Mapping[str, np.ndarray], passed: Callable[[PassedCheck], None]
     ) -> None:
         self.bundle = bundle
         self.golden = golden
@@ -148,7 +124,7 @@ class _Prover:
                     expected=f"tokens {_shortened(text.ids)}",
                     next_step="Check the version of the tokenizers package; build the bundle again if its tokenizer was changed",
                 )
-        self.passed(Check("texts", None, None, len(self.document.texts), 0.0))
+        self.passed(PassedCheck("texts", None, None, len(self.document.texts), 0.0))
 
 
 class _PlanChecks:
@@ -172,7 +148,7 @@ class _PlanChecks:
         self.passed(what, len(wanted), max(_share(v - k.value, k.tolerance) for k, v in zip(wanted, got, strict=True)))
 
     def passed(self, what: str, compared: int, worst: float) -> None:
-        self.prover.passed(Check(what, self.method, self.length, compared, worst))
+        self.prover.passed(PassedCheck(what, self.method, self.length, compared, worst))
 
     def mismatch(self, what: str, *, got: str, expected: str) -> GoldenMismatch:
         return GoldenMismatch(

@@ -164,6 +164,8 @@ class TrainReport:
     bytes_read: int = 0  # read from storage, that is, not from the page cache
     step_seconds: tuple[float, ...] = ()
     seconds_by_stage: dict[str, float] = field(default_factory=dict)  # STAGES -> seconds in the calls of the steps
+    longest_instruction_seconds: float = 0.0  # a stop may have to wait for it, and then for a commit
+    longest_commit_seconds: float = 0.0
     # Bytes at each step's peak: anonymous, shmem, swap, file. Only the core reports them.
     memory_columns: dict[str, tuple[int, ...]] = field(default_factory=dict)
     trains: Factors = "both"  # the trained factors of the adapter: A and B, or B alone

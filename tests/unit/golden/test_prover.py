@@ -19,7 +19,8 @@ from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.data.tokenizer_from_file import read_tokenizer_file
 from bespoke.errors import BespokeError, BundleError, GoldenMismatch, PlanError
-from bespoke.golden.prover import VerifyReport, verify_bundle
+from bespoke.golden.prover import verify_bundle
+from bespoke.rules.verification import VerifyReport
 from tests.support.bundles import drop_fields_of_1_7
 from tests.support.checks import few_rows_of
 from tests.unit.golden.bundles import LENGTH, build, changed, document, rewrite_manifest, tensors

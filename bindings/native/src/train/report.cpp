@@ -54,6 +54,8 @@ std::string report_json(const TrainReport& report, const Trained& trained) {
   std::optional<double> gain;
   if (judgement.before && judgement.after) gain = *judgement.before - *judgement.after;
   const auto& refused_because = judgement.refused_because;
+  const auto& longest_instruction_seconds = report.longest_call_seconds;
+  const auto& longest_commit_seconds = trained.longest_commit_seconds;
   const auto& behaviour_loss_base = judgement.behaviour_base;
   const auto& behaviour_loss = judgement.behaviour;
   const auto& behaviour_tokens = judgement.behaviour_tokens;
@@ -63,6 +65,7 @@ std::string report_json(const TrainReport& report, const Trained& trained) {
   const auto& first_tokens_kept = judgement.answers.first_tokens_kept;
   const auto& answers_unchecked_because = judgement.answers.unchecked_because;
   const auto& stopped_because = report.stopped_because;
+  const auto& peak_bytes = report.memory.peak_bytes;
   const Ordered memory = document_of(report.memory);
   Ordered step_peak_bytes = Ordered::array();
   for (const Footprint& peak : peaks) step_peak_bytes.push_back(peak.total());
@@ -80,10 +83,6 @@ std::string report_json(const TrainReport& report, const Trained& trained) {
 #define BESPOKE_FIELD(name) document[#name] = json_of<Ordered>(name);
 #include "../../../schema/train_report.inc"
 #undef BESPOKE_FIELD
-  document["peak_bytes"] = report.memory.peak_bytes;
-  document["longest_instruction_seconds"] = report.longest_call_seconds;
-  document["longest_commit_seconds"] = trained.longest_commit_seconds;
-  document["memory_over_time"] = step_peak_bytes;
   return document.dump();
 }
 

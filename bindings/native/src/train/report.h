@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What training and evaluation report, as JSON: the fields of sdk/bespoke/rules/report.py, whose names stand in bindings/schema, and
-// what only the core measures. A field that the SDK has and the core does not fill does not compile.
+// What training and evaluation report, as JSON: the fields of sdk/bespoke/rules/report.py, whose names stand in bindings/schema. A
+// field that the SDK has and the core does not fill does not compile.
 // A number that is not finite is null: JSON has no word for it.
 #pragma once
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "format/hash.h"
+#include "format/json.h"
 #include "train/run_length.h"
 #include "train/schedule.h"
 #include "verify/golden_texts.h"
@@ -18,6 +19,7 @@ namespace {
 
 constexpr double kRateTolerance = 1e-6;  // relative: schedules are a few operations in double
 using Passed = std::function<void(Check)>;
+using Ordered = nlohmann::ordered_json;
 using ByName = std::map<std::string, NamedTensor>;
 
 std::string text_of(double value, int digits = 8) {
@@ -313,17 +315,22 @@ void prove(Bundle& bundle, const Golden& golden, const MakeMachine& make_machine
   for (const SmallerPlans& smaller : bundle.manifest().smaller_generation) prove_answers(smaller.plans.front());
 }
 
+Ordered document_of(const Check& check) {
+  Ordered document;
+#define BESPOKE_FIELD(name) document[#name] = json_of<Ordered>(check.name);
+#include "../../../schema/passed_check.inc"
+#undef BESPOKE_FIELD
+  return document;
+}
+
 }  // namespace
 
 std::string verify(Bundle& bundle, const MakeMachine& make_machine, const MakeAnswering& make_answering,
                    const std::function<void(const Check&)>& on_check) {
   const auto began = std::chrono::steady_clock::now();
-  auto checks = nlohmann::ordered_json::array();
+  Ordered checks = Ordered::array();
   const Passed passed = [&](const Check& check) {
-    checks.push_back({{"what", check.what}, {"method", nullptr}, {"sequence_length", nullptr}, {"compared", check.compared},
-                      {"worst", check.worst}});
-    if (check.method) checks.back()["method"] = *check.method;
-    if (check.sequence_length) checks.back()["sequence_length"] = *check.sequence_length;
+    checks.push_back(document_of(check));
     if (on_check) on_check(check);
   };
   int64_t files = 0;
@@ -333,20 +340,25 @@ std::string verify(Bundle& bundle, const MakeMachine& make_machine, const MakeAn
   }
   passed({"files", std::nullopt, std::nullopt, files, 0});
   adapter_of(bundle);  // its types
-  size_t skipped = 0;  // texts
+  size_t texts_skipped = 0;
   const std::optional<std::string>& name = bundle.manifest().golden;
   if (name) {
     const Manifest& manifest = bundle.manifest();
-    Golden golden = read_golden(bundle.tensors(*name), *name, bundle.tensors(manifest.adapter), manifest.vocab_size);
-    const size_t held = hold_texts(bundle, golden.texts);
-    skipped = golden.texts.size() - held;
-    golden.texts = {};
+    Golden known = read_golden(bundle.tensors(*name), *name, bundle.tensors(manifest.adapter), manifest.vocab_size);
+    const size_t held = hold_texts(bundle, known.texts);
+    texts_skipped = known.texts.size() - held;
+    known.texts = {};
     if (held) passed({"texts", std::nullopt, std::nullopt, static_cast<int64_t>(held), 0});
-    prove(bundle, golden, make_machine, make_answering, passed);
+    prove(bundle, known, make_machine, make_answering, passed);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  return nlohmann::ordered_json{{"golden", name.has_value()}, {"files", files},       {"checks", checks},
-                                {"seconds", seconds},         {"texts_skipped", skipped}, {"runtime", "core"}}.dump();
+  const bool golden = name.has_value();
+  const char* const runtime = "core";
+  Ordered document;
+#define BESPOKE_FIELD(name) document[#name] = json_of<Ordered>(name);
+#include "../../../schema/verify_report.inc"
+#undef BESPOKE_FIELD
+  return document.dump();
 }
 
 }  // namespace bespoke

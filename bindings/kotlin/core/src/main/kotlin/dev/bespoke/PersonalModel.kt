@@ -12,7 +12,6 @@ import kotlinx.serialization.KSerializer
 import kotlinx.serialization.builtins.ListSerializer
 import kotlinx.serialization.builtins.nullable
 import kotlinx.serialization.builtins.serializer
-import kotlinx.serialization.json.JsonElement
 import kotlinx.serialization.json.JsonObject
 
 /**
@@ -75,9 +74,9 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
         decoded(Evaluation.serializer(), NativeApi.evaluate(model, "behaviour".bytes(), null, cancel, 0.0, receiver))
     }
 
-    /** Runs the bundle's golden vectors; [GoldenMismatch] where one fails. One entry for each check. */
-    suspend fun verify(): JsonElement = handle.compute { model, cancel ->
-        decoded(JsonElement.serializer(), NativeApi.verify(model, cancel, 0.0, receiver))
+    /** Runs the bundle's golden vectors; [GoldenMismatch] where one fails. */
+    suspend fun verify(): VerifyReport = handle.compute { model, cancel ->
+        decoded(VerifyReport.serializer(), NativeApi.verify(model, cancel, 0.0, receiver))
     }
 
     /** The pieces of one answer as they come. To go on with it, use a [conversation]. */

@@ -291,6 +291,8 @@ data class TrainReport(
     @SerialName("bytes_read") val bytesRead: Long,
     @SerialName("step_seconds") val stepSeconds: List<Double>,
     @SerialName("seconds_by_stage") val secondsByStage: TrainReportSecondsByStage,
+    @SerialName("longest_instruction_seconds") val longestInstructionSeconds: Double,
+    @SerialName("longest_commit_seconds") val longestCommitSeconds: Double,
     @SerialName("memory_columns") val memoryColumns: TrainReportMemoryColumns,
     @SerialName("trains") val trains: Trains = Trains.UNKNOWN,
     @SerialName("behaviour_loss_base") val behaviourLossBase: Double?,
@@ -301,6 +303,37 @@ data class TrainReport(
     @SerialName("base_answer_tokens") val baseAnswerTokens: Double?,
     @SerialName("first_tokens_kept") val firstTokensKept: Double?,
     @SerialName("answers_unchecked_because") val answersUncheckedBecause: AnswersUncheckedBecause? = null,
+    @SerialName("peak_bytes") val peakBytes: Long,
+)
+
+/**
+ * A check that passed: `compared` numbers, texts or files. `worst` is the largest share of its tolerance that a
+ * number uses.
+ */
+@Serializable
+data class PassedCheck(
+    @SerialName("what") val what: String,
+    @SerialName("method") val method: String?,
+    @SerialName("sequence_length") val sequenceLength: Long?,
+    @SerialName("compared") val compared: Long,
+    @SerialName("worst") val worst: Double,
+)
+
+/**
+ * The checks that passed.
+ *
+ * golden:        False for a bundle without golden vectors
+ * files:         files whose hash was computed; 0 if that was not asked for
+ * texts_skipped: golden texts of a bundle of format 1.0, whose tokenizer the core cannot read
+ */
+@Serializable
+data class VerifyReport(
+    @SerialName("golden") val golden: Boolean,
+    @SerialName("files") val files: Long,
+    @SerialName("checks") val checks: List<PassedCheck>,
+    @SerialName("seconds") val seconds: Double,
+    @SerialName("texts_skipped") val textsSkipped: Long,
+    @SerialName("runtime") val runtime: Runtime = Runtime.UNKNOWN,
 )
 
 /**
