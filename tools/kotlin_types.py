@@ -122,7 +122,7 @@ class _Writer:
         kind = self._type(owner, name, schema["properties"][name])
         default = ""
         if self._grows and kind.removesuffix("?") in self.enumerations:
-            default = " = null" if kind.endswith("?") else f" = {kind}.UNKNOWN"
+            default = f" = {kind.removesuffix('?')}.UNKNOWN"  # null would say that there is no word
         elif name not in schema["required"]:
             kind, default = f"{kind.removesuffix('?')}?", " = null"
         return f'    @SerialName("{name}") val {_property(name)}: {kind}{default},\n'

@@ -80,13 +80,12 @@ void checked(JNIEnv* env, F call) {
 // A text that a call gives, as bytes.
 template <class F>
 jbyteArray taken(JNIEnv* env, F call) {
-  char* found = nullptr;
-  checked(env, [&](bespoke_error** error) { return call(&found, error); });
-  struct Freed {
-    char* text;
-    ~Freed() { bespoke_free(text); }
-  } freed{found};
-  return array_of(env, found);
+  struct Text {
+    char* given = nullptr;
+    ~Text() { bespoke_free(given); }
+  } text;
+  checked(env, [&](bespoke_error** error) { return call(&text.given, error); });  // throws also where only the app's progress has thrown
+  return array_of(env, text.given);
 }
 
 // The border: no C++ exception crosses it.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package dev.bespoke
 
+import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.channels.BufferOverflow
 import kotlinx.coroutines.flow.Flow
@@ -90,7 +91,7 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
     }
 
     /** A conversation: it is fed what is new, and keeps what was said. */
-    suspend fun conversation(generation: Generation = Generation()): Conversation = withContext(Dispatchers.IO) {
+    suspend fun conversation(generation: Generation = Generation()): Conversation = opened {
         val stops = generation.stopTexts.takeIf { it.isNotEmpty() }
             ?.let { json.encodeToString(ListSerializer(String.serializer()), it).bytes() }
         val session = handle.use {
@@ -160,7 +161,7 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
     private val receiver = receiver(stop = null)
 
     private fun receiver(stop: ((Progress) -> Boolean)?) = ProgressReceiver { phase, step, steps, loss, footprint ->
-        val progress = Progress(Phase.entries[phase], step, steps, loss.takeUnless(Double::isNaN), footprint)
+        val progress = progressOf(phase, step, steps, loss, footprint) ?: return@ProgressReceiver true
         told.tryEmit(progress)
         stop == null || !stop(progress)
     }
@@ -168,7 +169,7 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
     /** What needs no open model. */
     companion object {
         /** Opens a bundle and the user's state folder, which is made where there is none. */
-        suspend fun open(bundle: BundleSource, state: String, options: Options = Options()): PersonalModel = withContext(Dispatchers.IO) {
+        suspend fun open(bundle: BundleSource, state: String, options: Options = Options()): PersonalModel = opened {
             val (path, descriptor, offset, size) = bundle.parts()
             val trust = options.trust
             val model = native {
@@ -224,6 +225,21 @@ class Examples internal constructor(private val handle: Handle) {
     /** Deletes an example at once, with every adapter that saw it; stops a run that uses it. */
     suspend fun forget(id: String): Forgotten = handle.stored { decoded(Forgotten.serializer(), NativeApi.forgetExample(it, id.bytes())) }
 }
+
+/** What [make] opens, off the caller's dispatcher. A caller that was cancelled meanwhile never gets it, so it is closed then. */
+private suspend fun <T : AutoCloseable> opened(make: () -> T): T {
+    var made: T? = null
+    try {
+        return withContext(Dispatchers.IO) { make().also { made = it } }
+    } catch (cancelled: CancellationException) {
+        made?.close()
+        throw cancelled
+    }
+}
+
+/** Null for a phase of a newer core, which is passed over. */
+internal fun progressOf(phase: Int, step: Long, steps: Long, loss: Double, footprintBytes: Long): Progress? =
+    Phase.entries.getOrNull(phase)?.let { Progress(it, step, steps, loss.takeUnless(Double::isNaN), footprintBytes) }
 
 private data class Place(val path: ByteArray?, val descriptor: Int, val offset: Long, val size: Long)
 

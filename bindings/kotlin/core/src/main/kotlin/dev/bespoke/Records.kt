@@ -123,7 +123,7 @@ data class AnswerPiece(
     @SerialName("text") val text: String,
     @SerialName("token") val token: Long?,
     @SerialName("tokens") val tokens: Long,
-    @SerialName("stopped_because") val stoppedBecause: AnswerPieceStoppedBecause? = null,
+    @SerialName("stopped_because") val stoppedBecause: AnswerPieceStoppedBecause? = AnswerPieceStoppedBecause.UNKNOWN,
 )
 
 /** The most likely label, and the natural logarithm of its probability as the whole answer. */
@@ -270,7 +270,7 @@ data class TrainReport(
     @SerialName("validation_loss") val validationLoss: Double?,
     @SerialName("general_loss_before") val generalLossBefore: Double?,
     @SerialName("general_loss") val generalLoss: Double?,
-    @SerialName("judged_on") val judgedOn: JudgedOn? = null,
+    @SerialName("judged_on") val judgedOn: JudgedOn? = JudgedOn.UNKNOWN,
     @SerialName("accepted") val accepted: Boolean?,
     @SerialName("stopped_because") val stoppedBecause: TrainReportStoppedBecause = TrainReportStoppedBecause.UNKNOWN,
     @SerialName("memory") val memory: MemoryReport,
@@ -283,7 +283,7 @@ data class TrainReport(
     @SerialName("gain") val gain: Double?,
     @SerialName("least_gain") val leastGain: Double?,
     @SerialName("useful_gain") val usefulGain: Double?,
-    @SerialName("refused_because") val refusedBecause: RefusedBecause? = null,
+    @SerialName("refused_because") val refusedBecause: RefusedBecause? = RefusedBecause.UNKNOWN,
     @SerialName("judgements") val judgements: List<JudgedStep>,
     @SerialName("best_step") val bestStep: Long?,
     @SerialName("runtime") val runtime: Runtime = Runtime.UNKNOWN,
@@ -302,7 +302,7 @@ data class TrainReport(
     @SerialName("answer_tokens") val answerTokens: Double?,
     @SerialName("base_answer_tokens") val baseAnswerTokens: Double?,
     @SerialName("first_tokens_kept") val firstTokensKept: Double?,
-    @SerialName("answers_unchecked_because") val answersUncheckedBecause: AnswersUncheckedBecause? = null,
+    @SerialName("answers_unchecked_because") val answersUncheckedBecause: AnswersUncheckedBecause? = AnswersUncheckedBecause.UNKNOWN,
     @SerialName("peak_bytes") val peakBytes: Long,
 )
 

@@ -243,4 +243,28 @@ class PersonalModelTest {
         val OPENINGS = if (FULL) 1000 else 20
         val TOKENS = if (FULL) 10_000 else 1_000
     }
+
+    @Test
+    fun `a model that is opened for nobody any more is closed`() = runBlocking {
+        val state = Files.createTempDirectory("bespoke").resolve("alice")
+        var cancelled = 0
+        for (wait in 0L..20L) {
+            val opening = async(Dispatchers.Default) { PersonalModel.open(Fixture.bundle, state.toString()) }
+            delay(wait)
+            opening.cancel()
+            try {
+                opening.await().close()
+            } catch (_: CancellationException) {
+                cancelled++
+            }
+            opening.join()
+            assertEquals(emptyList<String>(), openFiles().filter { it.startsWith("$state/") }, "cancelled after $wait ms")
+        }
+        assertTrue(cancelled > 0)
+        state.parent.toFile().deleteRecursively()
+        Unit
+    }
+
+    private fun openFiles(): List<String> = File("/proc/self/fd").listFiles().orEmpty()
+        .mapNotNull { runCatching { Files.readSymbolicLink(it.toPath()).toString() }.getOrNull() }
 }
