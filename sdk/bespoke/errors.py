@@ -284,9 +284,10 @@ class DiskFull(StateError):
 
 
 class Unavailable(StateError):
-    """The state or the device cannot be used now: another process keeps it busy, or it lacks what a program needs.
+    """The state, bundle or device cannot be used now: it is busy, its files are closed, or it lacks what a program needs.
 
-    Nothing is damaged: try again later, or when that is fixed.
+    Another process keeps a state busy. The system keeps files closed, as a phone does until it is unlocked. Nothing is
+    damaged: try again later, or when that is fixed.
     """
 
     exit_code = 16

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "error.h"
 
+#include <cerrno>
+#include <system_error>
+
 #include "format/untrusted_text.h"
 
 namespace bespoke {
@@ -23,6 +26,14 @@ std::string references_of(const Error& error) {
     if (const std::string part = json_of(*words); !part.empty())
       json += std::string(json.empty() ? "{" : ",") + "\"" + name + "\":" + part;
   return json.empty() ? json : json + "}";
+}
+
+bool is_withheld(int error_number) { return error_number == EPERM || error_number == EACCES; }
+
+Error withheld(int error_number, const std::string& subject) {
+  return Error(Kind::Unavailable, subject, std::generic_category().message(error_number),
+               "a file that the system lets this process use now",
+               "If the device was not unlocked since it started, try again after that. Otherwise check who may read and write the file");
 }
 
 const char* name_of(Kind kind) {

@@ -28,6 +28,11 @@ struct Error : std::exception {
 // The parts that name verbs or settings, as JSON: {"next_step": ["...", {"do": "abandon_run"}, ...]}; empty where none does.
 std::string references_of(const Error& error);
 
+// Of a file that is there and that the system keeps closed (EPERM, EACCES): until a phone is unlocked for the first time, it does so
+// with the files of apps, and nothing is wrong with them then. Unavailable.
+bool is_withheld(int error_number);
+Error withheld(int error_number, const std::string& subject);
+
 const char* name_of(Kind kind);  // of the Python class
 int status_of(Kind kind);        // of the C API
 

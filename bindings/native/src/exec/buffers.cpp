@@ -31,6 +31,7 @@ size_t largest(const std::vector<const Plan*>& plans, uint64_t Estimate::*bytes)
     throw Error(Kind::DiskFull, path, "a disk without room for " + megabytes + " of scratch", megabytes + " free",
                 "Free some space and train again; what was committed is intact");
   }
+  if (is_withheld(error)) throw withheld(error, path);
   throw Error(Kind::State, path, std::strerror(error), "a file that can be preallocated and mapped",
               "Put the state folder on a local file system");
 }

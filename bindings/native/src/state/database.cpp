@@ -39,7 +39,7 @@ void make_file(const std::string& path) {
 }
 
 Error error_of(sqlite3* connection, const std::string& subject) {
-  return from_sqlite(sqlite3_extended_errcode(connection), sqlite3_errmsg(connection), subject);
+  return from_sqlite(sqlite3_extended_errcode(connection), sqlite3_errmsg(connection), subject, sqlite3_system_errno(connection));
 }
 
 }  // namespace

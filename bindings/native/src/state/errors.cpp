@@ -76,13 +76,18 @@ std::string system_text(int number) { return std::generic_category().message(num
 Error from_errno(int number, const std::string& subject) {
   if (number == ENOSPC || number == EDQUOT || number == EFBIG) return disk_full(subject, system_text(number));
   if (number == ENOMEM) return no_memory(subject);
+  if (is_withheld(number)) return withheld(number, subject);
   if (number == EIO || number == EMFILE || number == ENFILE || number == ENOLCK || number == EAGAIN)
     return passing(subject, system_text(number));
+  return not_a_place(number, subject);
+}
+
+Error not_a_place(int number, const std::string& subject) {
   return Error(Kind::State, subject, system_text(number), "a folder of its own that this process may read and write",
                "Check that the path is a writable folder on a local disk");
 }
 
-Error from_sqlite(int code, const std::string& message, const std::string& subject) {
+Error from_sqlite(int code, const std::string& message, const std::string& subject, int system_number) {
   std::string got = name_of_code(code) + ": " + message;
   int primary = code & 0xff;
   // SQLite says FULL only for ENOSPC on its main write path; a quota and the shared-memory file come as these.
@@ -91,7 +96,10 @@ Error from_sqlite(int code, const std::string& message, const std::string& subje
   if (primary == SQLITE_BUSY || primary == SQLITE_LOCKED || primary == SQLITE_PROTOCOL)
     return Error(Kind::Unavailable, subject, got, "other processes to hold the database for moments only",
                  "End the process that keeps it open in a transaction, then try again");
-  if (primary == SQLITE_READONLY || primary == SQLITE_CANTOPEN || primary == SQLITE_PERM || primary == SQLITE_AUTH)
+  if ((primary == SQLITE_CANTOPEN || primary == SQLITE_IOERR) && is_withheld(system_number)) return withheld(system_number, subject);
+  // Without an authorizer, as here, only Apple's SQLite says AUTH: of a file that the system keeps closed.
+  if (primary == SQLITE_PERM || primary == SQLITE_AUTH) return withheld(EACCES, subject);
+  if (primary == SQLITE_READONLY || primary == SQLITE_CANTOPEN)
     return Error(Kind::State, subject, got, "a database that this process may open and write",
                  "Check the permissions of the state folder, that it was not moved, and how many files are open");
   // A call of the system that failed, or one that was broken off, may succeed the next time. What was read and is not what was

@@ -39,6 +39,11 @@ int make_folders(const std::string& path) {  // an errno
   return mkdir(path.c_str(), 0755) == 0 || (errno == EEXIST && is_folder(path)) ? 0 : errno;
 }
 
+// What is not there yet is not withheld: a place where nothing may be made is a wrong one.
+Error not_made(int failed, const std::string& folder) {
+  return is_withheld(failed) ? not_a_place(failed, folder) : from_errno(failed, folder);
+}
+
 std::string mode_of(const struct stat& found) {
   char mode[16];
   snprintf(mode, sizeof mode, "%04o", static_cast<unsigned>(found.st_mode & 07777));
@@ -105,11 +110,11 @@ bool has_content(const std::string& path) {
 std::string prepare_folder(const std::string& folder) {
   size_t slash = folder.find_last_of('/');
   if (slash != std::string::npos && slash > 0)
-    if (int failed = make_folders(folder.substr(0, slash))) throw from_errno(failed, folder);
+    if (int failed = make_folders(folder.substr(0, slash))) throw not_made(failed, folder);
   check_folder_above(folder);  // before anything is made there; and below again, where the path is a link
   if (mkdir(folder.c_str(), 0700) != 0) {
     int failed = errno;
-    if (failed != EEXIST || !is_folder(folder)) throw from_errno(failed, folder);
+    if (failed != EEXIST || !is_folder(folder)) throw not_made(failed, folder);
   }
   if (access(folder.c_str(), R_OK | W_OK | X_OK) != 0)
     throw Error(Kind::State, folder, "a folder that this process may not write", "a writable folder",

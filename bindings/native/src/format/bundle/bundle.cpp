@@ -51,8 +51,10 @@ class OpenBundle : public Bundle {
     check_hash(name, extent, is_program(name) ? nullptr : hashes_);
     if (extent.size == 0) return {};
     MappedFile mapped;
-    if (const int failed = mapped.map(extent.descriptor.get(), extent.offset, extent.size))
+    if (const int failed = mapped.map(extent.descriptor.get(), extent.offset, extent.size)) {
+      if (is_withheld(failed)) throw withheld(failed, at(name));
       refuse(name, std::strerror(failed), "a file that can be mapped");
+    }
     const std::lock_guard<std::mutex> alone(reading_);
     return files_.emplace(name, std::move(mapped)).first->second.bytes();
   }

@@ -24,6 +24,12 @@ constexpr uint64_t kAlignment = 64;  // of a bundle within a file: no tensor ask
 
 std::string reason() { return std::strerror(errno); }
 
+// Of a call that failed with errno.
+[[noreturn]] void refuse_unread(const std::string& subject, const std::string& expected) {
+  if (is_withheld(errno)) throw withheld(errno, subject);
+  refuse_bundle(subject, reason(), expected);
+}
+
 bool exists(const std::string& path, bool regular) {
   struct stat status {};
   return regular ? stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) : lstat(path.c_str(), &status) == 0;
@@ -38,7 +44,7 @@ class Folder : public ByteSource {
     struct stat own {}, named {};
     do {
       root_ = Descriptor(open(path.c_str(), kOpen | O_DIRECTORY));
-      if (root_.get() < 0) refuse_bundle(subject_, reason(), "a bundle");
+      if (root_.get() < 0) refuse_unread(subject_, "a bundle");
       try_lock(root_.get(), Lock::shared);  // a file system without locks has none
     } while (fstat(root_.get(), &own) == 0 && stat(path.c_str(), &named) == 0 &&
              (own.st_ino != named.st_ino || own.st_dev != named.st_dev));
@@ -69,7 +75,7 @@ class Folder : public ByteSource {
  private:
   Descriptor inner(const Descriptor& at, const std::string& component, int flags, const std::string& subject) {
     Descriptor opened(openat(at.get() < 0 ? root_.get() : at.get(), component.c_str(), kOpen | O_NOFOLLOW | flags));
-    if (opened.get() < 0) refuse_bundle(subject, reason(), "a regular file of the bundle, not a link");
+    if (opened.get() < 0) refuse_unread(subject, "a regular file of the bundle, not a link");
     return opened;
   }
 
@@ -77,16 +83,17 @@ class Folder : public ByteSource {
     const int copy = at.get() < 0 ? -1 : fcntl(at.get(), F_DUPFD_CLOEXEC, 0);  // the stream closes its own
     const std::unique_ptr<DIR, int (*)(DIR*)> stream(copy < 0 ? nullptr : fdopendir(copy), closedir);
     if (!stream) {
-      const std::string why = reason();
+      const int failed = errno;
       if (copy >= 0) close(copy);
-      refuse_bundle(subject_, why, "a folder that can be listed");
+      errno = failed;
+      refuse_unread(subject_, "a folder that can be listed");
     }
     while (const dirent* entry = readdir(stream.get())) {
       const std::string component = entry->d_name, name = prefix + component;
       if (component == "." || component == "..") continue;
       struct stat status {};
       if (fstatat(at.get(), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
-        refuse_bundle(subject_, reason(), "a folder that can be listed");
+        refuse_unread(subject_, "a folder that can be listed");
       }
       if (S_ISREG(status.st_mode)) {
         found.insert(name);
@@ -119,7 +126,7 @@ class Zips : public ByteSource {
     for (const std::string& path : paths) subject_ += (subject_.empty() ? "" : ", ") + path;
     for (const std::string& path : paths) {
       Descriptor file(open(path.c_str(), kOpen | O_NONBLOCK));
-      if (file.get() < 0) refuse_bundle(path, reason(), "a zip");
+      if (file.get() < 0) refuse_unread(path, "a zip");
       const uint64_t size = size_of(file, path);
       add({std::move(file), 0, size}, path);
     }
@@ -189,7 +196,7 @@ size_t read_at(int descriptor, void* out, size_t size, uint64_t offset, const st
   while (done < size) {
     const ssize_t got = pread(descriptor, static_cast<char*>(out) + done, size - done, static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) refuse_bundle(subject, reason(), "a file that can be read");
+    if (got < 0) refuse_unread(subject, "a file that can be read");
     if (got == 0) break;
     done += static_cast<size_t>(got);
   }

@@ -65,7 +65,10 @@ class Busy internal constructor(details: ErrorDetails) : BespokeError(details)
 /** The call was cancelled, or reached its deadline, before there was anything to report. */
 class Cancelled internal constructor(details: ErrorDetails) : BespokeError(details)
 
-/** The state or the device cannot be used now: another process keeps it busy, or it lacks what a program needs. */
+/**
+ * The state, bundle or device cannot be used now: it is busy, its files are closed, or it lacks what a program
+ * needs.
+ */
 class Unavailable internal constructor(details: ErrorDetails) : BespokeError(details)
 
 /** A prompt or a sampling setting that cannot be answered. */
