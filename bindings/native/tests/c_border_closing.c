@@ -34,7 +34,7 @@ static int32_t at_a_step(void *context, const bespoke_progress *progress) {
 
 static void *train(void *context) {
   run *one = context;
-  bespoke_training training = {.struct_size = sizeof training, .steps = LONG_RUN};
+  bespoke_training training = {.struct_size = sizeof training, .run_steps = LONG_RUN};
   bespoke_call call = {.struct_size = sizeof call, .context = one, .progress = at_a_step};
   one->status = bespoke_train(one->model, &training, &call, &one->report, NULL);
   return NULL;
@@ -246,7 +246,7 @@ static void a_token_may_be_freed_while_a_call_has_it(void) {
   bespoke_model *model = opened(&options);
   to_be_freed = bespoke_cancel_new();
   int steps = 0;
-  bespoke_training training = {.struct_size = sizeof training, .steps = 3};
+  bespoke_training training = {.struct_size = sizeof training, .run_steps = 3};
   bespoke_call call = {.struct_size = sizeof call, .cancel = to_be_freed, .context = &steps, .progress = free_the_token};
   EXPECT(bespoke_train(model, &training, &call, NULL, NULL) == 0 && steps == 3);
   EXPECT(bespoke_close(model, 0, NULL) == 0);
