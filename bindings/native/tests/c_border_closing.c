@@ -252,9 +252,28 @@ static void a_token_may_be_freed_while_a_call_has_it(void) {
   EXPECT(bespoke_close(model, 0, NULL) == 0);
 }
 
+static int open_nothing(void *context, const bespoke_artifact *artifact, void **program, char *message, size_t message_size) {
+  (void)context, (void)artifact, (void)program, (void)message, (void)message_size;
+  return 1;
+}
+static int run_nothing(void *context, void *program, const bespoke_tensor *const *operands, size_t operand_count,
+                       const bespoke_tensor *const *results, size_t result_count, char *message, size_t message_size) {
+  (void)context, (void)program, (void)operands, (void)operand_count, (void)results, (void)result_count, (void)message, (void)message_size;
+  return 1;
+}
+static void close_nothing(void *context, void *program) { (void)context, (void)program; }
+static void end_a_fork(void *parent) {
+  if (getpid() != *(pid_t *)parent) _exit(7);
+}
+
 static void a_fork_is_refused_and_closes_nothing_of_its_parents(void) {
   bespoke_options options = plain();
   run one = {.model = opened(&options)};
+  pid_t parent = getpid();
+  const bespoke_engine engine = {.struct_size = sizeof engine, .target = "executorch", .context = &parent, .open = open_nothing,
+                                 .run = run_nothing, .close = close_nothing, .destroy = end_a_fork};
+  options.engine = &engine;
+  bespoke_model *other = opened(&options);
   bespoke_session *session = NULL;
   EXPECT(bespoke_session_open(one.model, NULL, &session, NULL) == 0);
   const pthread_t thread = trains(&one); /* a call runs while it forks */
@@ -264,6 +283,7 @@ static void a_fork_is_refused_and_closes_nothing_of_its_parents(void) {
     EXPECT(bespoke_session_feed(session, text("[1]"), NULL) == BESPOKE_STATE_ERROR);
     bespoke_session_close(session);
     bespoke_release(one.model);
+    bespoke_release(other);
     exit(0);
   }
   int status = -1;
@@ -273,6 +293,7 @@ static void a_fork_is_refused_and_closes_nothing_of_its_parents(void) {
   EXPECT(bespoke_close(one.model, -1, NULL) == 0);
   pthread_join(thread, NULL);
   EXPECT(was_stopped(&one));
+  EXPECT(bespoke_close(other, 0, NULL) == 0);
   bespoke_session_close(session);
 }
 

@@ -60,7 +60,12 @@ bespoke_status bespoke_session_open(bespoke_model* model, const bespoke_generati
 }
 
 void bespoke_session_close(bespoke_session* session) {
-  if (const std::shared_ptr<OpenSession> opened = taken_out(session)) opened->closed = true;  // its call keeps it until it has ended
+  guarded(nullptr, [&] {
+    const std::shared_ptr<OpenSession> opened = found(session);
+    opened->model->check_process();  // a fork leaves alone what is its parent's
+    taken_out(session);
+    opened->closed = true;  // its call keeps it until it has ended
+  });
 }
 
 bespoke_status bespoke_session_feed(bespoke_session* session, bespoke_text prompt, bespoke_error** error) {

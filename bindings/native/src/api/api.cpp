@@ -183,10 +183,12 @@ bespoke_status bespoke_close(bespoke_model* model, double seconds, bespoke_error
 }
 
 void bespoke_release(bespoke_model* model) {
-  const std::shared_ptr<OpenModel> opened = taken_out(model);
-  if (!opened || !opened->is_of_this_process()) return;  // a fork leaves alone what is its parent's
-  guarded(nullptr, [&] { note_released(opened); });      // without memory for it, opening the state says StateLocked at worst
-  opened->release();
+  guarded(nullptr, [&] {
+    const std::shared_ptr<OpenModel> opened = found(model);
+    opened->check_process();  // a fork leaves alone what is its parent's
+    note_released(opened);
+    if (taken_out(model)) opened->release();
+  });
 }
 
 bespoke_status bespoke_reset_for_new_base(const bespoke_bundle* bundle, bespoke_text state, const bespoke_options* options,
