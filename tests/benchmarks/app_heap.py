@@ -22,7 +22,7 @@ from bespoke.core.answers import Generation
 from bespoke.core.handle import Handle, Place
 from bespoke.core.library import CCall, CGeneration, struct, text
 
-LIMITS = {"whole process": 0, "added by the call": 2}  # bespoke_options.limit_is_added
+LIMITS = {"whole process": 0, "added by the call": 2}  # bespoke_options.limit_counts
 BLOCK, HOLE = 256, 32  # bytes; blocks
 ANSWER = 20  # tokens
 
@@ -33,9 +33,7 @@ def main(bundle: Path, folder: Path, heap_bytes: int, tokens: int) -> None:
     with read_bundle(bundle) as opened:
         pin = opened.manifest_sha256
     models = {
-        name: Handle(
-            core, Place(bundle, folder / f"state-{kind}", pin), threads=1, memory_mb=2000.0, limit_is_added=kind
-        )
+        name: Handle(core, Place(bundle, folder / f"state-{kind}", pin), threads=1, memory_mb=2000.0, limit_counts=kind)
         for name, kind in LIMITS.items()
     }
     call = struct(CCall)

@@ -20,8 +20,8 @@ from bespoke.core import library
 from bespoke.core.answers import Generation
 from bespoke.core.handle import Handle, Place, Request
 
-SINCE_THE_CALL = 2  # bespoke_options.limit_is_added
-FEW_STEPS = Request(steps=2, new_run=True)
+SINCE_THE_CALL = 2  # bespoke_options.limit_counts
+FEW_STEPS = Request(run_steps=2, new_run=True)
 
 
 def main(bundle: Path, state: Path, tokens: int) -> None:
@@ -34,7 +34,7 @@ def main(bundle: Path, state: Path, tokens: int) -> None:
 
     with read_bundle(bundle) as opened:
         place = Place(bundle, state, opened.manifest_sha256)
-    core = Handle(library.load(), place, memory_mb=200.0, limit_is_added=SINCE_THE_CALL, threads=1)
+    core = Handle(library.load(), place, memory_mb=200.0, limit_counts=SINCE_THE_CALL, threads=1)
     for index in range(4):
         core.add_example(json.dumps({"tokens": list(range(index, index + 9))}), None, "train")
 
