@@ -20,7 +20,7 @@ from bespoke.bundle.reader import read_bundle
 from bespoke.core import library
 from bespoke.core.answers import Generation
 from bespoke.core.handle import Handle, Place
-from bespoke.core.library import CCall, CGeneration, struct, text
+from bespoke.core.library import CCall, CGeneration, CPiece, struct, text
 
 LIMITS = {"whole process": 0, "added by the call": 2}  # bespoke_options.limit_counts
 BLOCK, HOLE = 256, 32  # bytes; blocks
@@ -36,14 +36,14 @@ def main(bundle: Path, folder: Path, heap_bytes: int, tokens: int) -> None:
         name: Handle(core, Place(bundle, folder / f"state-{kind}", pin), threads=1, memory_mb=2000.0, limit_counts=kind)
         for name, kind in LIMITS.items()
     }
-    call = struct(CCall)
+    call, piece = struct(CCall), ctypes.POINTER(CPiece)()
     seconds: dict[str, list[float]] = {name: [] for name in models}
     while len(seconds["whole process"]) < tokens:
         sessions = {name: opened_session(core, model) for name, model in models.items()}
         for place in range(ANSWER):
             for name, session in sessions.items():
                 began = time.perf_counter()
-                core.ask("bespoke_session_next", session, ctypes.byref(call))
+                core.call("bespoke_session_next", session, ctypes.byref(call), ctypes.byref(piece))
                 if place:  # the first one reads the prompt
                     seconds[name].append(time.perf_counter() - began)
         for session in sessions.values():

@@ -44,7 +44,7 @@ class Model:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.core.plain("bespoke_close", self.model)
+        self.core.plain("bespoke_release", self.model)
 
     def train(self, method: str, progress: Progress, cancel: Any = None) -> dict[str, Any]:
         report: dict[str, Any] = self.core.ask(
@@ -175,14 +175,16 @@ def test_a_stop_of_an_answer_is_heard_at_once_and_the_token_can_be_asked_for_aga
         return int(told.phase == DECODE)
 
     with Model(tiny_core_bundle, tmp_path / "state", engine) as model:
-        session = c.c_void_p()
+        session, piece = c.c_void_p(), c.POINTER(library.CPiece)()
         generation = library.struct(library.CGeneration, max_tokens=2)
         model.core.call("bespoke_session_open", model.model, generation, c.byref(session))
         try:
             model.core.call("bespoke_session_feed", session, library.text("[1, 2, 3]"))
             with pytest.raises(Cancelled):
-                model.core.ask("bespoke_session_next", session, call_of(progress))
+                model.core.call("bespoke_session_next", session, call_of(progress), c.byref(piece))
             assert at_stop == [engine.runs]
-            assert model.core.ask("bespoke_session_next", session, None)["tokens"] == 1
+            assert not piece
+            model.core.call("bespoke_session_next", session, None, c.byref(piece))
+            assert piece.contents.tokens == 1
         finally:
             model.core.plain("bespoke_session_close", session)
