@@ -32,7 +32,7 @@ def check_what_it_said(lines: str, adapter: Path) -> None:
     said = [(what, json.loads(found)) for what, found in known]
     assert [what for what, _ in said] == ["added"] * 3 + ["trained"] * 2 + ["versions", "forgotten", "left"]
     first, second = said[3][1], said[4][1]
-    assert (first["stopped_because"], first["total_steps"], first["accepted"]) == ("stop_requested", 5, None)
+    assert (first["stopped_because"], first["total_steps"], first["accepted"]) == ("steps_done", 5, None)
     assert (second["total_steps"], second["accepted"]) == (12, True)
     assert [version["run_id"] for version in said[5][1]] == [first["run"]]
     assert any(

@@ -24,6 +24,7 @@ class Bundle(c.Structure):
         ("offset", c.c_uint64),
         ("size", c.c_uint64),
         ("descriptor", c.c_int32),
+        ("reserved", c.c_int32),
     )
 
 
@@ -37,6 +38,8 @@ class Options(c.Structure):
         ("threads", c.c_int32),
         ("require_authenticated", c.c_int32),
         ("cache", Text),
+        ("limit_counts", c.c_int32),
+        ("reserved", c.c_int32),
     )
 
 
@@ -47,8 +50,8 @@ class Training(c.Structure):
         ("run_steps", c.c_int64),
         ("most_steps", c.c_int64),
         ("seed", c.c_int64),
-        ("has_seed", c.c_int32),
         ("settings", Text),
+        ("has_seed", c.c_int32),
         ("new_run", c.c_int32),
     )
 

@@ -373,8 +373,8 @@ typedef struct bespoke_training {
   int64_t run_steps;     /* length of a run that starts here; 0: the bundle's settings decide. An unfinished run has its own */
   int64_t most_steps;    /* of this call, and the run goes on in the next one; 0: to the end of the run */
   int64_t seed;          /* of a run that starts here, where has_seed is not 0; else the bundle's */
-  int32_t has_seed;
   bespoke_text settings; /* JSON object of Training fields other than steps, for a run that starts here, or empty */
+  int32_t has_seed;
   int32_t new_run;       /* not 0: an unfinished run ends, and another one starts */
 } bespoke_training;
 

@@ -72,8 +72,8 @@ class CTraining(c.Structure):
         ("run_steps", c.c_int64),
         ("most_steps", c.c_int64),
         ("seed", c.c_int64),
-        ("has_seed", c.c_int32),
         ("settings", CText),
+        ("has_seed", c.c_int32),
         ("new_run", c.c_int32),
     )
 

@@ -32,7 +32,7 @@ def test_a_budget_below_the_estimate_is_refused_before_the_first_step(opened: Op
     assert "budget" in refused.value.next_step
     assert steps == []
     model.close()
-    assert opened(memory_mb=500.0).train(run_steps=1).memory.limit_bytes == 500_000_000
+    assert opened(memory_mb=500.0).train(most_steps=1).memory.limit_bytes == 500_000_000
 
 
 @measured

@@ -60,7 +60,7 @@ Trust trust_of(const bespoke_options& options) {
 
 // The caller's engine is the core's from here on, whatever happens.
 std::unique_ptr<Engine> engine_of(const bespoke_engine& given) {
-  const auto table = taken(&given, BESPOKE_FIRST(bespoke_engine, parallel), "bespoke_engine");
+  const auto table = taken(&given, BESPOKE_FIRST(bespoke_engine, runs_graphs), "bespoke_engine");
   std::unique_ptr<Engine> engine;
   try {
     engine = std::make_unique<Engine>(table);

@@ -10,8 +10,8 @@
 
 #include "api/arguments.h"
 #include "api/errors.h"
+#include "api/open_model.h"
 #include "bespoke.h"
-#include "model/open_model.h"
 #include "model/session.h"
 
 namespace bespoke {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/open_model.h"
+#include "api/open_model.h"
 
 #include <unistd.h>
 
