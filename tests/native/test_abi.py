@@ -48,7 +48,7 @@ def grown_header(tmp_path_factory: pytest.TempPathFactory) -> Path:
     grown = lambda found: found[0].replace("\n} bespoke", "\n  int32_t later, reserved_later;\n} bespoke")  # noqa: E731
     text, count = STRUCT.subn(grown, HEADER.read_text())
     assert count >= 7
-    (folder / "bespoke.h").write_text(text)
+    (folder / "bespoke.h").write_text(f"#define BESPOKE_TEST_OF_GROWTH\n{text}")
     return folder / "bespoke.h"
 
 
