@@ -18,6 +18,7 @@ from bespoke.rules.records import (
     AddedExample,
     AnswerPiece,
     Classification,
+    Description,
     ExampleInfo,
     Forgotten,
     PlannedTraining,
@@ -29,7 +30,18 @@ from bespoke.rules.report import STAGES, Evaluation, JudgedStep, MemoryReport, T
 from bespoke.rules.verification import PassedCheck, VerifyReport
 from bespoke.verbs import VERB_OF
 
-RECORDS = (AddedExample, AnswerPiece, Classification, ExampleInfo, Forgotten, PlannedTraining, Run, Score, Version)
+RECORDS = (
+    AddedExample,
+    AnswerPiece,
+    Classification,
+    Description,
+    ExampleInfo,
+    Forgotten,
+    PlannedTraining,
+    Run,
+    Score,
+    Version,
+)
 REPORTS = (TrainReport, Evaluation, VerifyReport)
 PARTS = (MemoryReport, JudgedStep, PassedCheck)  # of reports
 # null if the number is not finite: JSON cannot write it

@@ -48,7 +48,6 @@ def install(
         public_key=None if public_key is None else raw_public_key(public_key),
         require_authenticated=int(require_authenticated),
     )
-    load().call(
-        "bespoke_install", (CText * len(paths))(*map(text, paths)), len(paths), text(os.fspath(target)), options
-    )
+    given_paths = (CText * len(paths))(*map(text, paths))
+    load().call("bespoke_install", given_paths, len(paths), text(os.fspath(target)), options, None)
     return target

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from bespoke import arguments
@@ -41,9 +42,30 @@ class Examples:
             arguments.one_of("use", use, ("train",))
         return self._core.add_example(example_json(example), None if id is None else example_id(id), use)
 
-    def list(self) -> list[ExampleInfo]:
-        """All examples, in the order in which you added them."""
-        return self._core.examples()
+    def add_all(self, examples: Iterable[dict[str, Any]], *, use: Literal["train"] | None = None) -> list[AddedExample]:
+        """Adds examples in one transaction, which is faster than one at a time. Returns a result for each, in their order.
+
+        Args:
+            examples: As for `add`, each under the sha256 of its JSON.
+            use: As for `add`, for all of them.
+
+        Raises DataError if one of them cannot be used, and names it. None is added then.
+        """
+        if use is not None:
+            arguments.one_of("use", use, ("train",))
+        return self._core.add_examples([(example_json(example), None, use) for example in examples])
+
+    def list(self, after: str = "", most: int = 0) -> list[ExampleInfo]:
+        """The examples, in the order in which you added them.
+
+        Args:
+            after: The id of the example before the first one. Give the last id of a page to get the next page. "": from the
+                first example.
+            most: How many at most. 0: all.
+
+        Raises DataError if no example has the id `after`.
+        """
+        return self._core.examples(after, most)
 
     def forget(self, id: str) -> Forgotten:
         """Deletes an example at once, with every adapter that was trained on it. A run that uses it stops."""

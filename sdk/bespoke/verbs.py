@@ -64,6 +64,21 @@ VERBS = (
         "PersonalModel.authenticated",
     ),
     Verb(
+        "say what the open bundle is",
+        "PersonalModel.describe",
+        "bespoke inspect",
+        "bespoke_describe",
+        "PersonalModel.describe",
+    ),
+    Verb(
+        "count the tokens of a prompt",
+        "PersonalModel.count_tokens",
+        None,
+        "bespoke_count_tokens",
+        "PersonalModel.countTokens",
+    ),
+    Verb("give idle memory back", "PersonalModel.trim", None, "bespoke_trim", "PersonalModel.trim"),
+    Verb(
         "close them",
         "PersonalModel.close",
         None,
@@ -71,6 +86,7 @@ VERBS = (
         "PersonalModel.close",
     ),
     Verb("add an example", "examples.add", "bespoke train --examples FILE", "bespoke_add_example", "examples.add"),
+    Verb("add several examples at once", "examples.add_all", None, "bespoke_add_examples", "examples.addAll"),
     Verb("correct an answer", "PersonalModel.correct", None, "bespoke_correct", "PersonalModel.correct"),
     Verb(
         "list the examples",
@@ -235,7 +251,13 @@ VERBS = (
         "bespoke_instruction_set",
         "PersonalModel.instructionSet",
     ),
-    Verb("say the version", "bespoke.__version__", "bespoke --version", "bespoke_version", "PersonalModel.version"),
+    Verb(
+        "say the version",
+        "bespoke.__version__",
+        "bespoke --version",
+        "bespoke_version, bespoke_api_version",
+        "PersonalModel.version",
+    ),
 )
 
 # Key -> verb. If two verbs have the same name in Python, it is that of the first.
@@ -244,6 +266,7 @@ VERB_OF = {verb.key: verb for verb in reversed(VERBS) if verb.python}
 
 # Settings with another name in Kotlin. In C each has its name in Python, as a field or an argument.
 KOTLIN_SETTINGS = {
+    "busy_seconds": "busySeconds",
     "max_tokens": "maxTokens",
     "memory_mb": "memoryMb",
     "most_steps": "mostSteps",
@@ -255,4 +278,5 @@ KOTLIN_SETTINGS = {
     "top_p": "topP",
     "train": "settings",
     "trust_base": "trustBase",
+    "wait_seconds": "waitSeconds",
 }

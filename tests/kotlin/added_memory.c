@@ -26,18 +26,18 @@ static char *trained(const char *path, const char *state, int examples, char **j
   bespoke_model *model = NULL;
   bespoke_bundle bundle = {.struct_size = sizeof bundle, .path = text(path)};
   bespoke_options options = {.struct_size = sizeof options, .limit_counts = BESPOKE_LIMIT_SINCE_OPEN};
-  check(bespoke_open(&bundle, text(state), &options, &model, &error));
+  check(bespoke_open(&bundle, text(state), &options, NULL, &model, &error));
   for (int i = 0; i < examples; i++) {
     bespoke_example example = {.struct_size = sizeof example, .json = text(json[i]), .use = text("train")};
     char *added = NULL;
-    check(bespoke_add_example(model, &example, &added, &error));
+    check(bespoke_add_example(model, &example, NULL, &added, &error));
     bespoke_free(added);
   }
   bespoke_training training = {.struct_size = sizeof training};
   bespoke_call call = {.struct_size = sizeof call};
   char *report = NULL;
   check(bespoke_train(model, &training, &call, &report, &error));
-  bespoke_close(model, -1, NULL);
+  check(bespoke_close(model, -1, NULL));
   return report;
 }
 

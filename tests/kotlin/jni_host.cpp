@@ -66,6 +66,12 @@ jboolean JNICALL on_progress(JNIEnv*, jobject, jmethodID, va_list arguments) {
   return !(phase == 2 && step >= kSteps);
 }
 
+// NativeCall: a call without token, deadline and waits. Its progress is the app's receiver.
+jfieldID JNICALL field_id(JNIEnv*, jclass, const char* name, const char*) { return reinterpret_cast<jfieldID>(new Bytes(name)); }
+jobject JNICALL object_field(JNIEnv*, jobject call, jfieldID) { return call; }
+jlong JNICALL long_field(JNIEnv*, jobject, jfieldID) { return 0; }
+jdouble JNICALL double_field(JNIEnv*, jobject, jfieldID) { return 0; }
+
 jint JNICALL get_env(JavaVM*, void** env, jint);
 
 JNINativeInterface_ functions{};
@@ -93,6 +99,8 @@ int main(int count, char** arguments) {
   functions.ExceptionCheck = exception_check, functions.GetArrayLength = length, functions.NewByteArray = new_bytes;
   functions.GetByteArrayRegion = get_bytes, functions.SetByteArrayRegion = set_bytes, functions.RegisterNatives = register_natives;
   functions.NewObjectV = new_object, functions.ThrowNew = throw_new, functions.CallBooleanMethodV = on_progress;
+  functions.GetFieldID = field_id, functions.GetObjectField = object_field, functions.GetLongField = long_field;
+  functions.GetDoubleField = double_field;
   invocations.GetEnv = get_env;
 
   void* library = dlopen(arguments[1], RTLD_NOW);
@@ -100,18 +108,20 @@ int main(int count, char** arguments) {
   const auto on_load = reinterpret_cast<jint (*)(JavaVM*, void*)>(dlsym(library, "JNI_OnLoad"));
   if (!on_load || on_load(&machine, nullptr) != JNI_VERSION_1_6) fail("JNI_OnLoad did not load");
 
-  using Open = jlong (*)(JNIEnv*, jclass, jbyteArray, jint, jlong, jlong, jbyteArray, jdouble, jbyteArray, jbyteArray, jboolean, jint, jbyteArray, jboolean);
-  using Add = jbyteArray (*)(JNIEnv*, jclass, jlong, jbyteArray, jbyteArray, jbyteArray);
-  using Train = jbyteArray (*)(JNIEnv*, jclass, jlong, jbyteArray, jlong, jlong, jboolean, jbyteArray, jboolean, jlong, jdouble, jobject);
+  using Open = jlong (*)(JNIEnv*, jclass, jbyteArray, jint, jlong, jlong, jbyteArray, jdouble, jbyteArray, jbyteArray, jboolean, jint, jbyteArray, jint, jobject);
+  using Add = jbyteArray (*)(JNIEnv*, jclass, jlong, jbyteArray, jbyteArray, jbyteArray, jobject);
+  using Train = jbyteArray (*)(JNIEnv*, jclass, jlong, jbyteArray, jlong, jlong, jlong, jboolean, jbyteArray, jboolean, jobject);
   using Text = jbyteArray (*)(JNIEnv*, jclass);
+  constexpr jint limit_since_open = 1;
+  const jobject call = object(new Bytes("the app's receiver"));
   const jlong model = native<Open>("open")(&environment, nullptr, array(arguments[2]), 0, 0, 0, array(arguments[3]), kMemoryMb, nullptr, nullptr, false,
-                                           1, nullptr, true);
+                                           1, nullptr, limit_since_open, call);
   for (int i = 4; i < count; i++) {
     const std::string id = "note-" + std::to_string(i - 4);
-    native<Add>("addExample")(&environment, nullptr, model, array(arguments[i]), array(id.c_str()), array("train"));
+    native<Add>("addExample")(&environment, nullptr, model, array(arguments[i]), array(id.c_str()), array("train"), call);
   }
   const jbyteArray report =
-      native<Train>("train")(&environment, nullptr, model, nullptr, 0, 0, false, nullptr, false, 0, 0, object(new Bytes("the app's receiver")));
+      native<Train>("train")(&environment, nullptr, model, nullptr, 0, 0, 0, false, nullptr, false, call);
   std::printf("%zu\n%s\n%s\n", natives.size(), bytes(native<Text>("instructionSet")(&environment, nullptr)).c_str(), bytes(report).c_str());
   native<void (*)(JNIEnv*, jclass, jlong)>("close")(&environment, nullptr, model);
 }

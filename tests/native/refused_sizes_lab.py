@@ -46,7 +46,7 @@ def main(bundle: Path, state: Path, size: int) -> None:
         example = struct(CExample)
         for name, value in fields.items():
             setattr(example, name, value)
-        ask("bespoke_add_example", handle, c.byref(example))
+        ask("bespoke_add_example", handle, c.byref(example), None)
 
     def train(handle: Any) -> None:
         training = struct(CTraining)
@@ -56,14 +56,14 @@ def main(bundle: Path, state: Path, size: int) -> None:
     calls: dict[str, Callable[[Any], object]] = {
         "add_example": lambda handle: add(handle, json=texts["object"]),
         "add_example, id": lambda handle: add(handle, json=text(b'{"tokens": [1, 2]}'), id=texts["text"]),
-        "correct, answer": lambda handle: ask("bespoke_correct", handle, texts["list"], text(b"x")),
-        "correct, better": lambda handle: ask("bespoke_correct", handle, text(CHAT), texts["text"]),
+        "correct, answer": lambda handle: ask("bespoke_correct", handle, texts["list"], text(b"x"), None),
+        "correct, better": lambda handle: ask("bespoke_correct", handle, text(CHAT), texts["text"], None),
         "feed": lambda handle: open_session(handle, text(b"[]")),
         "stop_texts": lambda handle: open_session(handle, texts["list"]),
         "score, prompt": lambda handle: ask("bespoke_score", handle, texts["list"], one, c.byref(call)),
         "score, answers": lambda handle: ask("bespoke_score", handle, text(b"[1]"), texts["list"], c.byref(call)),
         "classify": lambda handle: ask("bespoke_classify", handle, text(b"[1]"), texts["list"], c.byref(call)),
-        "forget": lambda handle: ask("bespoke_forget_example", handle, texts["text"]),
+        "forget": lambda handle: ask("bespoke_forget_example", handle, texts["text"], None),
         "train, settings": train,
     }
     grown = {}

@@ -15,20 +15,16 @@ from bespoke import PersonalModel
 from tests.native.c_border import CHECKS, signed
 from tests.native.conftest import SOURCE, compile_core
 from tests.native.core_lab import tiny_core_bundle
+from tests.support import c_header
 from tests.unit.personal_model.tiny import add_numbers
 
 __all__ = ["signed", "tiny_core_bundle"]
 
-HEADER = SOURCE / "include" / "bespoke.h"
 STRUCT = re.compile(r"typedef struct bespoke_(\w+) \{\n  size_t struct_size;.*?\n\} bespoke_\1;", re.DOTALL)
 
 
 def library_of(build: Path) -> Path:
     return build / "libbespoke_core.so"
-
-
-def functions() -> set[str]:
-    return set(re.findall(r"^BESPOKE_API [^;(]*?\b(bespoke_\w+)\(", HEADER.read_text(), re.MULTILINE))
 
 
 def test_the_library_exports_the_functions_of_the_header_and_nothing_else(native_build: Path) -> None:
@@ -37,18 +33,21 @@ def test_the_library_exports_the_functions_of_the_header_and_nothing_else(native
     listed = subprocess.run(
         ["nm", "-D", "--defined-only", library_of(native_build)], capture_output=True, text=True, check=True
     )
-    assert {line.split()[-1] for line in listed.stdout.splitlines()} == functions()
-    assert len(functions()) > 10
+    assert {line.split()[-1] for line in listed.stdout.splitlines()} == c_header.functions()
+    assert len(c_header.functions()) > 10
 
 
 @pytest.fixture(scope="module")
 def grown_header(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """bespoke.h of a later version: each struct that says its size has one more number, and what keeps padding from its end."""
+    """The headers of a later version: each struct that says its size has one more number, and what keeps padding from its end."""
     folder = tmp_path_factory.mktemp("grown")
     grown = lambda found: found[0].replace("\n} bespoke", "\n  int32_t later, reserved_later;\n} bespoke")  # noqa: E731
-    text, count = STRUCT.subn(grown, HEADER.read_text())
-    assert count >= 7
-    (folder / "bespoke.h").write_text(f"#define BESPOKE_TEST_OF_GROWTH\n{text}")
+    grew = 0
+    for name in c_header.HEADERS:
+        text, count = STRUCT.subn(grown, (c_header.INCLUDE / name).read_text())
+        (folder / name).write_text(f"#ifndef BESPOKE_TEST_OF_GROWTH\n#define BESPOKE_TEST_OF_GROWTH\n#endif\n{text}")
+        grew += count
+    assert grew >= 7
     return folder / "bespoke.h"
 
 
@@ -89,4 +88,4 @@ def test_a_client_of_this_header_runs_with_a_later_library(
         "-DCMAKE_BUILD_TYPE=Release",
     ]  # what is in C has headers of its own
     build = compile_core("grown", *flags, targets=["bespoke_core"], tests=False)
-    run_all(client(HEADER, library_of(build), tmp_path / "client"), *signed, tmp_path)
+    run_all(client(c_header.INCLUDE / "bespoke.h", library_of(build), tmp_path / "client"), *signed, tmp_path)

@@ -21,6 +21,7 @@ from tests.conftest import REPOSITORY
 from tests.native.c_border import CHECKS, CODE, signed
 from tests.native.conftest import SOURCE
 from tests.native.core_lab import tiny_core_bundle
+from tests.support import c_header
 from tests.unit.personal_model.tiny import add_numbers
 
 __all__ = ["signed", "tiny_core_bundle"]
@@ -46,8 +47,7 @@ def test_the_border_holds(native_build: Path, signed: tuple[Path, dict[str, str]
 
 
 def test_every_entry_point_is_called(native_build: Path) -> None:
-    header = (SOURCE / "include" / "bespoke.h").read_text()
-    entries = set(re.findall(r"^BESPOKE_API [^(]*?(\w+)\(", header, re.MULTILINE))
+    entries = c_header.functions()
     assert len(entries) > 8
     assert {entry for entry in entries if not re.search(rf"\b{entry}\(NULL|{entry}\(\)", CODE)} == set()
 

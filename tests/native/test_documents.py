@@ -14,7 +14,8 @@ import pytest
 
 from bespoke import Lora, Personalizer, Training
 from bespoke.core import library
-from tests.native.conftest import ROOT, SOURCE
+from tests.native.conftest import ROOT
+from tests.support import c_header
 from tests.support.bundles import made_once
 from tests.support.json_schema import violations
 from tests.support.models import tiny_model
@@ -57,7 +58,7 @@ class Model:
             library.struct(library.CBundle, path=str(bundle)),
             library.struct(library.COptions, memory_mb=-1.0),
         )
-        self.core.call("bespoke_open", place, library.text(str(state)), options, c.byref(self.model))
+        self.core.call("bespoke_open", place, library.text(str(state)), options, None, c.byref(self.model))
         self.given: list[tuple[str, Any]] = []
 
     def ask(self, schema: str, verb: str, *arguments: Any) -> Any:
@@ -79,13 +80,14 @@ def use(model: Model, folder: Path) -> None:
     """Every verb that gives a document."""
     text = library.text
     messages = library.struct(library.CExample, json=json.dumps({"messages": CHAT, "note": 1}), id="a")
-    model.ask("added_example", "add_example", messages)
+    model.ask("added_example", "add_example", messages, None)
     for number in range(6):
         example = library.struct(library.CExample, json=json.dumps({"text": "the cat sat on a mat " * (number + 1)}))
-        model.ask("added_example", "add_example", example)
-    model.ask("added_example", "correct", text(json.dumps(CHAT)), text("went home"))
-    model.listed("example_info", "list_examples")
+        model.ask("added_example", "add_example", example, None)
+    model.ask("added_example", "correct", text(json.dumps(CHAT)), text("went home"), None)
+    model.listed("example_info", "list_examples", text(""), 0)
     model.listed("planned_training", "planned_training")
+    model.ask("description", "describe")
     model.ask("train_report", "train", None, cancelled_at_once())
     run = model.ask("run", "current_run")
     assert run["ended_because"] is None
@@ -93,16 +95,16 @@ def use(model: Model, folder: Path) -> None:
     model.ask("evaluation", "evaluate", text("train"), text(""), None)
     model.ask("verify_report", "verify", None)
 
-    model.core.call("bespoke_export_adapter", model.model, text(str(folder)), text("peft"), 1)
+    model.core.call("bespoke_export_adapter", model.model, text(str(folder)), text("peft"), 1, None)
     for _ in range(2):
-        model.core.call("bespoke_import_adapter", model.model, text(str(folder)), 0, c.byref(c.c_int64()))
+        model.core.call("bespoke_import_adapter", model.model, text(str(folder)), 0, None, c.byref(c.c_int64()))
     model.listed("version", "list_versions")
-    model.ask("version", "rollback")
+    model.ask("version", "rollback", None)
 
     labels = text(json.dumps(["cat", "mat"]))
     model.listed("score", "score", text(json.dumps([QUESTION])), labels, None)
     model.ask("classification", "classify", text(json.dumps([QUESTION])), labels, None)
-    model.ask("forgotten", "forget_example", text("a"))
+    model.ask("forgotten", "forget_example", text("a"), None)
     model.given += [("error_references", references) for references in references_of_errors(model)]
 
 
@@ -157,7 +159,7 @@ def test_a_document_without_a_field_or_with_one_more_is_noticed(documents: list[
 
 
 def test_the_header_names_the_schema_of_each_document() -> None:
-    header = (SOURCE / "include" / "bespoke.h").read_text()
+    header = c_header.text()
     assert {name for name in outputs() if not re.search(rf"\({name}(, a list[^)]*)?\)", header)} == set()
 
 

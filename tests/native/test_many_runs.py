@@ -35,12 +35,12 @@ class Model:
             library.COptions, memory_mb=-1.0, threads=1, engine=None if engine is None else c.addressof(engine.table)
         )
         place = library.struct(library.CBundle, path=str(bundle))
-        self.core.call("bespoke_open", place, library.text(str(state)), options, c.byref(self.model))
+        self.core.call("bespoke_open", place, library.text(str(state)), options, None, c.byref(self.model))
 
     def __enter__(self) -> Self:
         for index in range(12):
             example = library.struct(library.CExample, json=json.dumps(numbers(index)), id=f"number-{index}")
-            self.core.ask("bespoke_add_example", self.model, example)
+            self.core.ask("bespoke_add_example", self.model, example, None)
         return self
 
     def __exit__(self, *_: object) -> None:

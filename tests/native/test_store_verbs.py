@@ -18,12 +18,12 @@ from bespoke.errors import AdapterError, BespokeError, ConfigError, DataError, S
 from bespoke.model.special_tokens import special_token_settings
 from bespoke.rules.records import AddedExample, ExampleInfo, Forgotten, Version
 from bespoke.rules.report import Evaluation
-from tests.support.bundles import made_once, tiny_core_bundle
+from tests.native.text_bundles import text_bundles
+from tests.support.bundles import tiny_core_bundle
 from tests.support.example_encoder import ExampleEncoder
 from tests.support.reading import read_state
-from tests.unit.golden.bundles import build
 
-__all__ = ["tiny_core_bundle"]
+__all__ = ["text_bundles", "tiny_core_bundle"]
 
 EXAMPLES = [
     {"text": "the cat sat on a mat"},
@@ -39,23 +39,32 @@ class Verbs:
 
     def __init__(self, bundle: Path, state: Path) -> None:
         self.core, self.state, self.model = library.load(), state, c.c_void_p()
-        self.core.call("bespoke_open", place(bundle), library.text(str(state)), None, c.byref(self.model))
+        self.core.call("bespoke_open", place(bundle), library.text(str(state)), None, None, c.byref(self.model))
 
     def ask(self, verb: str, *arguments: Any) -> Any:
         return self.core.ask(f"bespoke_{verb}", self.model, *arguments)
 
     def add(self, example: Any, id: str = "", **fields: Any) -> AddedExample:
         text = example if isinstance(example, str | bytes) else json.dumps(example, ensure_ascii=False)
-        return AddedExample(**self.ask("add_example", library.struct(library.CExample, json=text, id=id, **fields)))
+        return AddedExample(
+            **self.ask("add_example", library.struct(library.CExample, json=text, id=id, **fields), None)
+        )
 
     def export(self, folder: Path, base: bool) -> Path:
-        self.core.call("bespoke_export_adapter", self.model, library.text(str(folder)), library.text("peft"), base)
+        self.core.call(
+            "bespoke_export_adapter", self.model, library.text(str(folder)), library.text("peft"), base, None
+        )
         return folder
 
     def take(self, folder: Path, trust_base: bool = False) -> int:
         version = c.c_int64()
-        self.core.call("bespoke_import_adapter", self.model, library.text(str(folder)), trust_base, c.byref(version))
+        self.core.call(
+            "bespoke_import_adapter", self.model, library.text(str(folder)), trust_base, None, c.byref(version)
+        )
         return version.value
+
+    def examples(self, after: str = "", most: int = 0) -> list[ExampleInfo]:
+        return [ExampleInfo(**info) for info in self.ask("list_examples", library.text(after), most)]
 
     def versions(self) -> list[Version]:
         return [Version(**version) for version in self.ask("list_versions")]
@@ -69,19 +78,6 @@ class Verbs:
 
 def place(bundle: Path) -> Any:
     return library.struct(library.CBundle, path=str(bundle))
-
-
-@pytest.fixture(scope="session")
-def text_bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Bundles of two base models with the same tokenizer. No engine runs them here."""
-
-    def make(folder: Path) -> None:
-        for family in ("llama", "qwen2"):
-            (folder / family).mkdir()
-            build(folder / family, family, "mezo", text=True)
-
-    folder = made_once(tmp_path_factory, "text_bundles", make)
-    return {family: folder / family / "bundle" for family in ("llama", "qwen2")}
 
 
 @pytest.fixture
@@ -113,7 +109,7 @@ def test_examples_are_tokenized_kept_and_listed(alice: Verbs, text_bundles: dict
         )
         assert added.unused_keys == ({"note": 1} if "note" in example else {})
         assert alice.add(example, added.id).created is False
-        info = ExampleInfo(**alice.ask("list_examples")[-1])
+        info = alice.examples()[-1]
         assert (info.json, info.split) == (example, added.split)
         assert (info.tokens, info.trained_tokens, info.rows) == (
             expected.tokens,
@@ -123,7 +119,7 @@ def test_examples_are_tokenized_kept_and_listed(alice: Verbs, text_bundles: dict
     assert alice.add(EXAMPLES[4], "last").truncated_trained_tokens > 0
     count = c.c_int64()
     alice.core.call("bespoke_count_examples", alice.model, c.byref(count))
-    assert count.value == len(alice.ask("list_examples")) == len(EXAMPLES) + 1
+    assert count.value == len(alice.examples()) == len(EXAMPLES) + 1
     found = read_state(alice.state, text_bundles["llama"])
     assert found["broken"] == []
 
@@ -154,7 +150,7 @@ def test_what_is_no_example_is_refused_and_nothing_is_kept(alice: Verbs, number:
     assert type(caught.value) is kind
     assert caught.value.subject.startswith(subject), caught.value
     assert all((caught.value.got, caught.value.expected, caught.value.next_step))
-    assert alice.ask("list_examples") == []
+    assert alice.examples() == []
 
 
 def test_an_id_belongs_to_one_example(alice: Verbs) -> None:
@@ -173,9 +169,9 @@ def test_a_bundle_without_a_tokenizer_takes_token_ids_only(tiny_core_bundle: Pat
 def test_what_is_forgotten_is_in_no_file(alice: Verbs, text_bundles: dict[str, Path]) -> None:
     alice.add({"text": "the cat sat on a mat"}, "stays")
     alice.add({"text": "because it was tired"}, "goes")
-    assert Forgotten(**alice.ask("forget_example", library.text("goes"))) == Forgotten(True, 0, False)
-    assert Forgotten(**alice.ask("forget_example", library.text("goes"))) == Forgotten(False, 0, False)
-    assert [info["id"] for info in alice.ask("list_examples")] == ["stays"]
+    assert Forgotten(**alice.ask("forget_example", library.text("goes"), None)) == Forgotten(True, 0, False)
+    assert Forgotten(**alice.ask("forget_example", library.text("goes"), None)) == Forgotten(False, 0, False)
+    assert [info.id for info in alice.examples()] == ["stays"]
     assert read_state(alice.state, text_bundles["llama"], ["because it was tired"])["broken"] == []
 
 
@@ -196,11 +192,11 @@ def test_adapters_go_out_come_in_and_are_taken_back(
     assert {path.name: path.read_bytes() for path in again.iterdir()} == {
         path.name: path.read_bytes() for path in first.iterdir()
     }
-    assert Version(**alice.ask("rollback")) == versions[0]
-    assert alice.ask("rollback") is None
-    assert alice.ask("rollback") is None
+    assert Version(**alice.ask("rollback", None)) == versions[0]
+    assert alice.ask("rollback", None) is None
+    assert alice.ask("rollback", None) is None
     alice.take(first)
-    alice.core.call("bespoke_reset", alice.model)
+    alice.core.call("bespoke_reset", alice.model, None)
     assert alice.versions() == []
     assert read_state(alice.state, text_bundles["llama"])["broken"] == []
     with Verbs(text_bundles["qwen2"], tmp_path / "other") as other, pytest.raises(AdapterError):
@@ -218,13 +214,13 @@ def test_a_state_moves_to_another_base_with_its_examples(
     state, other = library.text(str(alice.state)), text_bundles["qwen2"]
     with pytest.raises(StateError, match="reset_for_new_base"):
         Verbs(other, alice.state)
-    alice.core.call("bespoke_reset_for_new_base", place(other), state, None)
+    alice.core.call("bespoke_reset_for_new_base", place(other), state, None, None)
     with Verbs(other, alice.state) as moved:
-        assert [info["id"] for info in moved.ask("list_examples")] == ["one", "two"]
+        assert [info.id for info in moved.examples()] == ["one", "two"]
         assert moved.versions() == []
     assert read_state(alice.state, other)["broken"] == []
     with pytest.raises(ConfigError):
-        alice.core.call("bespoke_reset_for_new_base", place(other), library.text(""), None)
+        alice.core.call("bespoke_reset_for_new_base", place(other), library.text(""), None, None)
 
 
 def test_examples_that_are_given_are_judged_as_the_users_are_and_not_kept(
@@ -238,7 +234,7 @@ def test_examples_that_are_given_are_judged_as_the_users_are_and_not_kept(
     with Verbs(tiny_core_bundle, tmp_path / "empty") as verbs:
         given = verbs.ask("evaluate", library.text(""), library.text(json.dumps(examples)), None)
         assert Evaluation(**given) == Evaluation(**kept)
-        assert verbs.ask("list_examples") == []
+        assert verbs.examples() == []
         for wrong, says in (
             ("{}", "a list of"),
             ("[]", "at least one"),

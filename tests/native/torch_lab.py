@@ -45,7 +45,7 @@ def verify(bundle: Path, state: Path, engine: TorchEngine) -> dict[str, Any]:
 def _asked(bundle: Path, state: Path, engine: TorchEngine, name: str, *arguments: Any) -> dict[str, Any]:
     library, model = load(), c.c_void_p()
     options = struct(COptions, memory_mb=-1.0, engine=c.addressof(engine.table))
-    library.call("bespoke_open", struct(CBundle, path=str(bundle)), text(str(state)), options, c.byref(model))
+    library.call("bespoke_open", struct(CBundle, path=str(bundle)), text(str(state)), options, None, c.byref(model))
     try:
         report: dict[str, Any] = library.ask(name, model, *arguments)
     finally:

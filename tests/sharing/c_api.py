@@ -98,7 +98,7 @@ class _Library:
         if what == "open":
             bundle, state = self.paths
             at = made(Bundle, path=bundle)
-            code = self.core.bespoke_open(at, text(state), None, ctypes.byref(handle), ctypes.byref(error))
+            code = self.core.bespoke_open(at, text(state), None, None, ctypes.byref(handle), ctypes.byref(error))
         elif what == "train":
             code = self.core.bespoke_train(handle, None, None, ctypes.byref(report), ctypes.byref(error))
         else:

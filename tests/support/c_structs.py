@@ -67,6 +67,8 @@ class Call(c.Structure):
         ("deadline_seconds", c.c_double),
         ("context", c.c_void_p),
         ("progress", c.c_void_p),
+        ("wait_seconds", c.c_double),
+        ("busy_seconds", c.c_double),
     )
 
 

@@ -12,6 +12,7 @@ from bespoke.errors import MAX_PART_BYTES, DataError
 from bespoke.remedies import Words, do, from_json, setting
 from bespoke.verbs import KOTLIN_SETTINGS
 from tests.conftest import REPOSITORY
+from tests.support import c_header
 
 BINDINGS = REPOSITORY / "bindings"
 
@@ -50,7 +51,7 @@ def test_texts_around_a_reference_are_made_printable_and_bounded() -> None:
 
 
 def test_settings_have_their_names_in_c_and_kotlin() -> None:
-    header = (BINDINGS / "native" / "include" / "bespoke.h").read_text(encoding="utf-8")
+    header = c_header.declarations()
     folder = BINDINGS / "kotlin" / "core" / "src" / "main" / "kotlin" / "dev" / "bespoke"
     kotlin = "".join((folder / f"{name}.kt").read_text(encoding="utf-8") for name in ("Settings", "PersonalModel"))
     for name, in_kotlin in KOTLIN_SETTINGS.items():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """check_libraries.py ABI FOLDER [--glibc] [--absent PATH ...]: what build_with_ndk.sh has made is what an app can ship.
 
-Of the ABI, aligned to pages of 16 KB, without a run path; the core exports the functions of bespoke.h, the binding JNI_OnLoad, and
+Of the ABI, aligned to pages of 16 KB, without a run path; the core exports the functions of the headers, the binding JNI_OnLoad, and
 neither anything else; no path of the machine that built them stands in them. --glibc: built by another toolchain, as the tests do.
 """
 
@@ -11,13 +11,14 @@ from pathlib import Path
 
 import elf
 
-HEADER = Path(__file__).resolve().parents[2] / "native" / "include" / "bespoke.h"
+INCLUDE = Path(__file__).resolve().parents[2] / "native" / "include"
 # What every Android has, and each other.
 SYSTEM = {"libc.so", "libm.so", "libdl.so", "liblog.so", "libandroid.so", "libbespoke_core.so"}
 
 
 def expected_exports() -> dict[str, set[str]]:
-    functions = set(re.findall(r"BESPOKE_API [^;(]*[ *](bespoke_[a-z_]+)\(", HEADER.read_text(encoding="utf-8")))
+    headers = "".join(path.read_text(encoding="utf-8") for path in INCLUDE.glob("*.h"))
+    functions = set(re.findall(r"BESPOKE_(?:API|CHECKED) [^;(]*[ *](bespoke_[a-z_]+)\(", headers))
     return {"libbespoke_core.so": functions, "libbespoke_jni.so": {"JNI_OnLoad"}}
 
 

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# What libbespoke_core exports: the functions of bespoke.h. Hidden visibility alone leaves the templates of the C++ library visible.
-set(_header ${CMAKE_CURRENT_SOURCE_DIR}/include/bespoke.h)
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${_header})
-file(READ ${_header} _text)
-string(REGEX MATCHALL "BESPOKE_API [^;(]*[ *](bespoke_[a-z_]+)\\(" _functions "${_text}")
+# What libbespoke_core exports: the functions of the headers. Hidden visibility alone leaves the templates of the C++ library visible.
+set(_all "")
+foreach(_header bespoke_base.h bespoke_engine.h bespoke.h)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/include/${_header})
+  file(READ ${CMAKE_CURRENT_SOURCE_DIR}/include/${_header} _text)
+  string(APPEND _all "${_text}")
+endforeach()
+string(REGEX MATCHALL "BESPOKE_(API|CHECKED) [^;(]*[ *](bespoke_[a-z_]+)\\(" _functions "${_all}")
 list(TRANSFORM _functions REPLACE ".*[ *](bespoke_[a-z_]+)\\($" "\\1")
 set(_exports ${CMAKE_CURRENT_BINARY_DIR}/exports)
 if(BESPOKE_PLATFORM STREQUAL apple)

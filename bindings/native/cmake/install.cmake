@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Contents of a wheel under bespoke/core: the tool, the library, the header, and core.json, which says what they were built with;
+# Contents of a wheel under bespoke/core: the tool, the library, the headers, and core.json, which says what they were built with;
 # and the four libraries of ExecuTorch that the core links, with their licence: 14 MB. The package executorch has 700 MB, which only
 # a build needs.
 # One version for the SDK and the core.
@@ -24,7 +24,7 @@ install(TARGETS bespoke_core LIBRARY DESTINATION ${BESPOKE_DESTINATION}/lib)
 if(TARGET bespoke_engine_mlx)
   install(TARGETS bespoke_engine_mlx LIBRARY DESTINATION ${BESPOKE_DESTINATION}/lib)
 endif()
-install(FILES include/bespoke.h DESTINATION ${BESPOKE_DESTINATION}/include)
+install(FILES include/bespoke.h include/bespoke_base.h include/bespoke_engine.h include/module.modulemap DESTINATION ${BESPOKE_DESTINATION}/include)
 if(SKBUILD AND BESPOKE_EXECUTORCH)
   foreach(_library ${EXECUTORCH_LIBRARIES})  # imported targets from CMake 3.28 on, else paths, some within linker options
     if(TARGET ${_library})

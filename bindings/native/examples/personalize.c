@@ -59,7 +59,7 @@ int main(int argc, char **argv) {
   bespoke_bundle bundle = {.struct_size = sizeof bundle, .path = text(argv[1])};
   /* An app gives the pin or the key of its bundle here: a bundle is code. */
   bespoke_options options = {.struct_size = sizeof options};
-  check(bespoke_open(&bundle, text(argv[2]), &options, &model, &error));
+  check(bespoke_open(&bundle, text(argv[2]), &options, NULL, &model, &error));
 
   static const char *const examples[3][2] = {
       {"likes-cats", "{\"prompt\": \"the cat\", \"completion\": \" sat on a mat\"}"},
@@ -69,7 +69,7 @@ int main(int argc, char **argv) {
   for (int i = 0; i < 3; i++) {
     bespoke_example example = {.struct_size = sizeof example, .json = text(examples[i][1]), .id = text(examples[i][0])};
     char *added = NULL;
-    check(bespoke_add_example(model, &example, &added, &error));
+    check(bespoke_add_example(model, &example, NULL, &added, &error));
     show("added", added);
   }
 
@@ -93,12 +93,11 @@ int main(int argc, char **argv) {
   char *versions = NULL, *forgotten = NULL;
   check(bespoke_list_versions(model, &versions, &error));
   show("versions", versions);
-  check(bespoke_export_adapter(model, text(argv[3]), text("peft"), 0, &error));
-  check(bespoke_forget_example(model, text(examples[2][0]), &forgotten, &error)); /* with every adapter that has seen it */
+  check(bespoke_export_adapter(model, text(argv[3]), text("peft"), 0, NULL, &error));
+  check(bespoke_forget_example(model, text(examples[2][0]), NULL, &forgotten, &error)); /* with every adapter that has seen it */
   show("forgotten", forgotten);
   int64_t left = 0;
   check(bespoke_count_examples(model, &left, &error));
   printf("left %" PRId64 "\n", left);
-  bespoke_close(model, -1, NULL);
-  return 0;
+  return bespoke_close(model, -1, NULL);
 }

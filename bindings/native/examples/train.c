@@ -47,7 +47,7 @@ int main(int argc, char **argv) {
   bespoke_model *model = NULL;
   bespoke_bundle bundle = {.struct_size = sizeof bundle, .path = text(argv[1])};
   bespoke_options options = {.struct_size = sizeof options}; /* the bundle's budget, all processors, ExecuTorch */
-  if (bespoke_open(&bundle, text(argv[2]), &options, &model, &error)) return failed(error);
+  if (bespoke_open(&bundle, text(argv[2]), &options, NULL, &model, &error)) return failed(error);
   cancel = bespoke_cancel_new();
   signal(SIGINT, stop);
 
@@ -62,7 +62,7 @@ int main(int argc, char **argv) {
   }
   bespoke_free(report);
   signal(SIGINT, SIG_DFL);
-  bespoke_close(model, -1, NULL);
+  bespoke_release(model); /* nothing runs any more */
   bespoke_cancel_free(cancel);
   return status;
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bespoke's device core: one user's model. Opens a bundle and the user's state, trains, judges, and says what it did. C API 1.0,
- * release candidate: what an app is compiled against today runs with every later library of version 1.
+ * bespoke's device core: one user's model. Opens a bundle and the user's state, trains, judges, and says what it did. C API 1.0:
+ * what an app is compiled against today runs with every later library of version 1 (layout.txt).
  *
  * Threads   Any function may be called from any thread. Calls that compute (train, evaluate, verify, next, score, classify) run one at a
- *           time for each model: a second one gets BESPOKE_BUSY at once. Verbs of the store run at once, also while a call computes.
+ *           time for each model: a second one waits for its turn as long as its bespoke_call says, and gets BESPOKE_BUSY then. Verbs of
+ *           the store run meanwhile.
  *           Limit, pace and cancellation may change while a call runs.
  * Handles   are numbers that look like pointers and are never given twice. A call with one that is closed, or was never given, is
  *           BESPOKE_STATE_ERROR. A cancel token alone is a pointer.
@@ -28,168 +29,55 @@
 #ifndef BESPOKE_H
 #define BESPOKE_H
 
-#include <stddef.h>
-#include <stdint.h>
-
-#if defined(_WIN32)
-#define BESPOKE_API
-#else
-#define BESPOKE_API __attribute__((visibility("default")))
-#endif
+#include "bespoke_base.h"
+#include "bespoke_engine.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+BESPOKE_BEGIN
 
-/* ---- status and errors ----------------------------------------------------------------------------------------------- */
+/* ---- a call ---------------------------------------------------------------------------------------------------------- */
 
-/* The list only grows. What a value is called in Python and in other languages: bindings/schema/errors.json. */
-typedef int32_t bespoke_status;
-enum {
-  BESPOKE_OK = 0,
-/* <statuses> */
-  BESPOKE_INTERNAL_ERROR = 1,
-  BESPOKE_CONFIG_ERROR = 2,
-  BESPOKE_MISSING_DEPENDENCY = 3,
-  BESPOKE_DATA_ERROR = 4,
-  BESPOKE_PLAN_ERROR = 5,
-  BESPOKE_UNSUPPORTED = 6,
-  BESPOKE_BUNDLE_ERROR = 7,
-  BESPOKE_BUNDLE_VERSION_ERROR = 8,
-  BESPOKE_SIGNATURE_ERROR = 9,
-  BESPOKE_GOLDEN_MISMATCH = 10,
-  BESPOKE_STATE_ERROR = 11,
-  BESPOKE_STATE_LOCKED = 12,
-  BESPOKE_DISK_FULL = 13,
-  BESPOKE_BUDGET_EXCEEDED = 14,
-  BESPOKE_ADAPTER_ERROR = 15,
-  BESPOKE_BUSY = 16,
-  BESPOKE_CANCELLED = 17,
-  BESPOKE_UNAVAILABLE = 18,
-  BESPOKE_GENERATION_ERROR = 19,
-/* </statuses> */
+/* Every function that can take a second takes a bespoke_call, or null. One that was cancelled or reached its deadline is
+ * BESPOKE_CANCELLED, and nothing has changed; two differ: bespoke_train, which reports, and bespoke_forget_example. */
+
+/* Ends the calls that it was given to, at the next instruction, in a committed state. It may be set before, during or after them,
+ * from any thread and any signal handler, and stays set. Freed when no call has it any more. */
+typedef struct bespoke_cancel bespoke_cancel;
+BESPOKE_API bespoke_cancel* BESPOKE_NULL bespoke_cancel_new(void); /* null: no memory */
+BESPOKE_API void bespoke_cancel_set(bespoke_cancel* BESPOKE_NULL cancel);
+BESPOKE_API void bespoke_cancel_free(bespoke_cancel* BESPOKE_NULL cancel);
+
+/* What begins; of a step: what has ended. */
+BESPOKE_ENUM(bespoke_phase){
+    BESPOKE_PHASE_OPEN = 0,   BESPOKE_PHASE_JUDGE = 1,  BESPOKE_PHASE_STEP = 2,
+    BESPOKE_PHASE_COMMIT = 3, BESPOKE_PHASE_DECODE = 4, BESPOKE_PHASE_STORE = 5, /* files are copied, or examples tokenized again */
 };
 
-/* The same names and four parts as in the Python SDK: what it is about, what was got, what was expected, what to do. Verbs and settings
- * that they name are called as in C. */
-typedef struct bespoke_error {
+typedef struct bespoke_progress {
   size_t struct_size;
-  bespoke_status status;
-  const char *kind;     /* "BudgetExceeded", "StateLocked", ... */
-  const char *subject;
-  const char *got;
-  const char *expected;
-  const char *next_step;
-  const char *references; /* null, or JSON (error_references): the parts that name verbs and settings, for a binding that says them in
-                             its own language's words: {"next_step": ["...", {"do": "forget", "arguments": ["id"]}, "...", {"setting": "memory_mb",
-                             "value": 64}]}. What they are called in each language: bindings/schema/remedies.json */
-} bespoke_error;
+  bespoke_phase phase;
+  int32_t reserved;        /* 0 */
+  int64_t step, steps;     /* of the run: done, and planned; of a prompt that is read: tokens; of the store: bytes or examples; of a
+                              check: golden vectors; of an evaluation: rows; 0 where there is none */
+  double loss;             /* of the step that has ended; else NaN */
+  int64_t footprint_bytes; /* of the process, as the system judges it */
+} bespoke_progress;
 
-/* Every error is freed with it, also the one that says that there was no memory for an error: that one is not allocated. */
-BESPOKE_API void bespoke_error_free(bespoke_error *error);
-
-typedef struct bespoke_text {
-  const char *data;
-  size_t size; /* bytes */
-} bespoke_text;
-
-BESPOKE_API void bespoke_free(char *text);
-
-/* ---- engines --------------------------------------------------------------------------------------------------------- */
-
-enum { BESPOKE_FLOAT32 = 0, BESPOKE_FLOAT16 = 1, BESPOKE_UINT8 = 2, BESPOKE_INT64 = 3, BESPOKE_INT32 = 4 };
-
-#define BESPOKE_ENGINE_NO_MEMORY 2       /* the system gave none: training ends as where a budget is exceeded */
-#define BESPOKE_ENGINE_OTHER_SIGNATURE 3 /* the program takes or gives other tensors; `message` says which: the bundle is refused */
-/* The device lacks something, and the bundle is as it should be: the call ends with the status of the same name. */
-#define BESPOKE_ENGINE_DISK_FULL 4          /* room for what the engine makes of the artifact */
-#define BESPOKE_ENGINE_MISSING_DEPENDENCY 5 /* a library that the program needs */
-#define BESPOKE_ENGINE_UNAVAILABLE 6        /* a folder, a driver, a chip that the program is for */
-
-/* A dense tensor in row-major order. The same place is given in two ways: an engine takes the one that it can use. */
-typedef struct bespoke_tensor {
+typedef struct bespoke_call {
   size_t struct_size;
-  const char *name;     /* of the graph's operand or result */
-  const int64_t *shape;
-  int32_t rank;
-  int32_t dtype;
-  void *memory;         /* what `allocate` or `map_weights` gave; null: memory of the process, which the engine was not asked for */
-  uint64_t offset;      /* of the tensor within it, in bytes */
-  void *data;           /* where the processor sees it, aligned to 4 bytes at least; null where it does not */
-} bespoke_tensor;
-
-/* A compiled program, and what it must take and give. All of it is valid until `open` returns; `bytes`, `workspace` and the data of
- * baked operands are valid until `close`. */
-typedef struct bespoke_artifact {
-  size_t struct_size;
-  const char *path;              /* of its file; null where it lies in an archive */
-  int32_t descriptor;            /* of the open file that it lies in, from `offset` on */
-  uint64_t offset, size;
-  const void *bytes;             /* its `size` bytes, mapped; they were held against the manifest's hash. What path and descriptor
-                                    lead to was not: read it only where the platform cannot take bytes */
-  const bespoke_tensor *const *operands; /* in the program's order; without a place */
-  const bespoke_tensor *const *results;
-  size_t operand_count, result_count;
-  const bespoke_tensor *const *baked; /* weights for an engine to make part of the program, no operands; today there are none: those of
-                                         a target that bakes are in the artifact, and are no operands either */
-  size_t baked_count;
-  void *workspace;               /* of the core, aligned to 64, as large as the target said when it compiled. All programs share it: */
-  size_t workspace_bytes;        /* what is in it is lost between two runs */
-  const char *cache;             /* folder for what the engine makes of artifacts and wants to find again; null: none */
-} bespoke_artifact;
-
-/* What runs the compiled graphs of one target. The table and its `target` are copied: what was given may go when bespoke_open
- * returns. `context` is the core's from then on: `destroy` (it may be null) is called with it exactly once, after everything else: by
- * bespoke_close, or by bespoke_open where that fails, but for a `struct_size` that is wrong. The core calls an engine from one thread
- * at a time; the engine may use threads of its own. Where a function fails it returns one of the numbers above or another but 0,
- * and writes a text of at most `message_size` bytes, its 0 included, to `message`. It throws nothing.
- *
- * An engine over memory of the process needs `open`, `run` and `close`, and leaves all behind `destroy` 0. */
-typedef struct bespoke_engine {
-  size_t struct_size;
-  const char *target; /* artifacts of this target are handed to it; of an engine that runs graphs, its name */
-  void *context;
-  /* Nobody else can tell what the program itself takes and gives: where a count, dtype, shape or order of dimensions differs from the
-   * artifact's, it is BESPOKE_ENGINE_OTHER_SIGNATURE. What a section of a plan runs is opened before its first call; of all that a run
-   * trains with, the artifact with the largest engine_bytes is opened first: memory that the engine keeps for all is best taken then. */
-  int (*open)(void *context, const bespoke_artifact *artifact, void **program, char *message, size_t message_size);
-  /* Operands and results as at `open`, now with their places, which hold until it is finished; the structs until it returns. Results
-   * never overlap operands. */
-  int (*run)(void *context, void *program, const bespoke_tensor *const *operands, size_t operand_count,
-             const bespoke_tensor *const *results, size_t result_count, char *message, size_t message_size);
-  void (*close)(void *context, void *program);
-  void (*destroy)(void *context);
-
-  /* Null where `run` returns when its results are there. Else: waits for all runs, which the engine makes in their order. The core
-   * calls it before it reads or writes a value, and before it takes back what a run may still use. */
-  int (*finish)(void *context, char *message, size_t message_size);
-
-  /* Both null: the core maps memory of the process. Else: memory of the engine's for values (arena, state, KV cache), `size` bytes in
-   * whole pages, 0 at first. `address`: where the processor sees it, aligned to a page; null: it does not, and the core reads and
-   * writes through the two functions below, which an engine with such memory has. */
-  int (*allocate)(void *context, size_t size, void **memory, void **address, char *message, size_t message_size);
-  void (*release)(void *context, void *memory);
-  int (*read)(void *context, void *memory, uint64_t offset, void *to, size_t size, char *message, size_t message_size);
-  int (*write)(void *context, void *memory, uint64_t offset, const void *from, size_t size, char *message, size_t message_size);
-
-  /* Both null: weights are operands in memory of the process. Else: called as the plan loads and frees a group of weights, with the
-   * mapped, read-only bytes of its file. */
-  int (*map_weights)(void *context, const void *bytes, size_t size, void **memory, char *message, size_t message_size);
-  void (*unmap_weights)(void *context, void *memory);
-
-  /* Null: all memory of the engine is the process's, and is still there when a run ends. Else: bytes that the engine held elsewhere (of a
-   * graphics card), or took and gave back within a run, the most since it was last asked. Asked after each run; counts towards the
-   * limit and in reports. What an artifact's engine_bytes says is then asked for before each run, and not once. */
-  int64_t (*peak_bytes)(void *context);
-
-  /* Not 0: the engine runs the exported programs that every bundle carries (torch.export's JSON, graphs/), of any targets: `open` gets
-   * a graph's file, whose operands and results are in the graph's order. */
-  int32_t runs_graphs;
-
-  /* Null: what the core computes itself (noise), it computes on the thread of the call. Else: calls task(shared, i) once for each i below
-   * `tasks`, on the engine's threads, and returns when all are done. */
-  void (*parallel)(void *context, size_t tasks, void (*task)(void *shared, size_t index), void *shared);
-} bespoke_engine;
+  bespoke_cancel* BESPOKE_NULL cancel; /* one that is set before the call begins: the call does nothing */
+  double deadline_seconds; /* from the beginning of the call, with its waits; what it commits and judges is within it. 0: none */
+  void* BESPOKE_NULL context;
+  /* Called on the thread of the call; not 0 cancels it. Or null. It may call what never waits for this call: bespoke_interrupt,
+   * bespoke_release, bespoke_cancel_set, bespoke_set_limit, bespoke_set_pace, from a call that computes the verbs of the store, and
+   * everything of other models. What would wait for its own call is BESPOKE_BUSY. */
+  int32_t (*BESPOKE_NULL progress)(void* BESPOKE_NULL context, const bespoke_progress* progress);
+  double wait_seconds; /* how long a call that computes waits for its turn; turns come in the order in which they were asked for.
+                          0: not at all, and BESPOKE_BUSY; less than 0: however long it takes */
+  double busy_seconds; /* how long it waits for another process that uses the state. 0: 30; less than 0: however long it takes */
+} bespoke_call;
 
 /* ---- a model --------------------------------------------------------------------------------------------------------- */
 
@@ -208,16 +96,15 @@ typedef struct bespoke_bundle {
 
 /* What a limit counts: all of the process; or what is added to what it held when bespoke_open was called, or when the call that computes
  * began: for a process that is more than its model, an app's, a JVM's, Python's. */
-typedef int32_t bespoke_limit_counts;
-enum { BESPOKE_LIMIT_OF_PROCESS = 0, BESPOKE_LIMIT_SINCE_OPEN = 1, BESPOKE_LIMIT_SINCE_CALL = 2 };
+BESPOKE_ENUM(bespoke_limit_counts){BESPOKE_LIMIT_OF_PROCESS = 0, BESPOKE_LIMIT_SINCE_OPEN = 1, BESPOKE_LIMIT_SINCE_CALL = 2};
 
 typedef struct bespoke_options {
   size_t struct_size;
-  double memory_mb;              /* limit of the whole process; 0: the bundle's budget; negative: none */
-  bespoke_text pin_sha256;       /* of manifest.json, in hexadecimal, or empty */
-  const uint8_t *public_key;     /* ed25519, 32 bytes, or null: the bundle's signature must be of this key */
-  const bespoke_engine *engine;  /* null: ExecuTorch, where the core was built with it. A core without it opens and does all verbs of
-                                    the store; calls that compute are BESPOKE_MISSING_DEPENDENCY */
+  double memory_mb;                          /* limit of the whole process; 0: the bundle's budget; negative: none */
+  bespoke_text pin_sha256;                   /* of manifest.json, in hexadecimal, or empty */
+  const uint8_t* BESPOKE_NULL public_key;    /* ed25519, 32 bytes, or null: the bundle's signature must be of this key */
+  const bespoke_engine* BESPOKE_NULL engine; /* null: ExecuTorch, where the core was built with it. A core without it opens and does all
+                                    verbs of the store; calls that compute are BESPOKE_MISSING_DEPENDENCY */
   int32_t threads;               /* 0: as many as there are processors that this process may use. ExecuTorch has one pool for the
                                     process: while a model that has computed is open, others share its threads (0, or the same
                                     number), or their calls are BESPOKE_CONFIG_ERROR */
@@ -225,47 +112,50 @@ typedef struct bespoke_options {
   bespoke_text cache;            /* a folder of the app's that an engine may fill and the system may empty, or empty: none; of the core's
                                     own engine then a folder in the state's */
   bespoke_limit_counts limit_counts; /* also of the limit that bespoke_set_limit sets */
-  int32_t reserved;              /* 0 */
+  int32_t reserved;                  /* 0 */
 } bespoke_options;
 
 /* Opens a bundle and the user's state folder, which is made where there is none. `options` may be null. */
-BESPOKE_API bespoke_status bespoke_open(const bespoke_bundle *bundle, bespoke_text state, const bespoke_options *options,
-                                        bespoke_model **model, bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_open(const bespoke_bundle* bundle, bespoke_text state, const bespoke_options* BESPOKE_NULL options,
+                                            const bespoke_call* BESPOKE_NULL call, bespoke_model* BESPOKE_NULL* BESPOKE_NONNULL model,
+                                            bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* Ends the calls that run on a model at their next instruction, in a committed state. Later calls run. */
-BESPOKE_API bespoke_status bespoke_interrupt(bespoke_model *model, bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_interrupt(bespoke_model* model, bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* Interrupts the calls of a model, waits for them at most `seconds` (less than 0: however long it takes) and closes it with its
  * sessions. When it returns BESPOKE_OK, the state can be opened again. BESPOKE_BUSY, and the model stays open, where a call still runs
  * then, and at once from within a call of this model, such as its progress. Null does nothing. */
-BESPOKE_API bespoke_status bespoke_close(bespoke_model *model, double seconds, bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_close(bespoke_model* BESPOKE_NULL model, double seconds,
+                                             bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* Closes a model without waiting, for a destructor: interrupts its calls and returns. The last call to end frees the model and its
  * locks, on its own thread. Until then opening the state is BESPOKE_BUSY. It may be called from anywhere, also within a call. */
-BESPOKE_API void bespoke_release(bespoke_model *model);
+BESPOKE_API void bespoke_release(bespoke_model* BESPOKE_NULL model);
 
 /* Makes the bundle `folder` out of its archives (`bespoke pack` writes them), in the place of an older bundle or of nothing. Files that
  * the archives lack are taken from the bundle that is there, where their hash fits: with a delta, or a new method for the same weights.
  * All hashes are checked, and manifest.json by pin and key of `options`, of which nothing else is looked at. Killed anywhere, it leaves
  * the old bundle or the new one, whole. A model that has the old one open goes on with it. */
-BESPOKE_API bespoke_status bespoke_install(const bespoke_text *archives, size_t count, bespoke_text folder, const bespoke_options *options,
-                                           bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_install(const bespoke_text* BESPOKE_NULL archives, size_t count, bespoke_text folder,
+                                               const bespoke_options* BESPOKE_NULL options, const bespoke_call* BESPOKE_NULL call,
+                                               bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* What the open bundle is known by: "pin" (it is this very bundle), "signature" (it is of the owner of this key) or "none". Of both,
  * "pin": it admits one bundle, a key each that its owner ever signed. */
-BESPOKE_API const char *bespoke_authenticated(const bespoke_model *model);
+BESPOKE_API const char* bespoke_authenticated(const bespoke_model* model);
 
 /* The limit of the whole process from now on, in MB; 0: the bundle's budget; negative: none. A call that runs and holds more already
  * ends with BESPOKE_BUDGET_EXCEEDED at its next instruction, in a committed state. */
-BESPOKE_API bespoke_status bespoke_set_limit(bespoke_model *model, double memory_mb, bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_set_limit(bespoke_model* model, double memory_mb, bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* The share of its time in which a call computes, more than 0 and at most 1 (what a model begins with): after each instruction it
  * rests for the remaining share. For a device that gets warm, or whose system counts processor time. */
-BESPOKE_API bespoke_status bespoke_set_pace(bespoke_model *model, double share, bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_set_pace(bespoke_model* model, double share, bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* ---- verbs of the store ------------------------------------------------------------------------------------------------ */
 
-/* Any thread, at once, also while a call computes. Where another process keeps the state busy for more than half a minute:
+/* Any thread, also while a call computes. Where another process keeps the state busy for longer than `busy_seconds`:
  * BESPOKE_UNAVAILABLE, and nothing was changed. */
 
 typedef struct bespoke_example {
@@ -279,93 +169,105 @@ typedef struct bespoke_example {
 /* Tokenizes an example and keeps it (added_example). The same id with the same content changes nothing. A text or a conversation that is
  * longer than the bundle's longest sequence becomes several rows; what finds no room in a row is cut, and the result says by how much, and
  * which keys say nothing here. BESPOKE_DATA_ERROR for what cannot be used, would train nothing, or has the id of another example. */
-BESPOKE_API bespoke_status bespoke_add_example(bespoke_model *model, const bespoke_example *example, char **added, bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_add_example(bespoke_model* model, const bespoke_example* example,
+                                                   const bespoke_call* BESPOKE_NULL call, char* BESPOKE_NULL* BESPOKE_NULL added,
+                                                   bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* Adds what a user made of an answer: `answer` is JSON, the messages of the chat up to and with the answer, `better` is what it should have
  * been (added_example). It is the example {"prompt": messages before, "chosen": better, "rejected": answer}, under the sha256 of its JSON.
  * A method built with preferences = "simpo" learns from both, every other from `better` alone. BESPOKE_DATA_ERROR where the last message
  * is none of the assistant's or says the same. */
-BESPOKE_API bespoke_status bespoke_correct(bespoke_model *model, bespoke_text answer, bespoke_text better, char **added,
-                                           bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_correct(bespoke_model* model, bespoke_text answer, bespoke_text better,
+                                               const bespoke_call* BESPOKE_NULL call, char* BESPOKE_NULL* BESPOKE_NULL added,
+                                               bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
-/* All examples (example_info, a list), in the order in which they were added. */
-BESPOKE_API bespoke_status bespoke_list_examples(bespoke_model *model, char **examples, bespoke_error **error);
-BESPOKE_API bespoke_status bespoke_count_examples(bespoke_model *model, int64_t *count, bespoke_error **error);
+/* Adds several examples in one transaction (added_example, a list in their order): all of them, or none where one is refused, whose
+ * number the error names, from 0. */
+BESPOKE_CHECKED bespoke_status bespoke_add_examples(bespoke_model* model, const bespoke_example* BESPOKE_NULL const* BESPOKE_NULL examples,
+                                                    size_t count, const bespoke_call* BESPOKE_NULL call,
+                                                    char* BESPOKE_NULL* BESPOKE_NULL added,
+                                                    bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
+
+/* At most `most` examples (example_info, a list; 0: all) in the order in which they were added, from the one behind `after`, an id, on;
+ * empty: from the first. For the next page give the last id of this one. BESPOKE_DATA_ERROR where there is no example of that id. */
+BESPOKE_CHECKED bespoke_status bespoke_list_examples(bespoke_model* model, bespoke_text after, int64_t most,
+                                                     char* BESPOKE_NULL* BESPOKE_NULL examples,
+                                                     bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
+BESPOKE_CHECKED bespoke_status bespoke_count_examples(bespoke_model* model, int64_t* BESPOKE_NULL count,
+                                                      bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* Deletes an example at once, with every adapter that saw it, and stops a run that uses it (forgotten). When it returns, no file of the
  * state holds a byte of the example. One that is not there is no error. */
-BESPOKE_API bespoke_status bespoke_forget_example(bespoke_model *model, bespoke_text id, char **forgotten, bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_forget_example(bespoke_model* model, bespoke_text id, const bespoke_call* BESPOKE_NULL call,
+                                                      char* BESPOKE_NULL* BESPOKE_NULL forgotten,
+                                                      bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
+
+/* What the open bundle is (description): its model, context, methods, targets and licence. */
+BESPOKE_CHECKED bespoke_status bespoke_describe(bespoke_model* model, char* BESPOKE_NULL* BESPOKE_NULL description,
+                                                bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
+
+/* How many tokens a prompt takes, as bespoke_session_feed would read it into an empty conversation. */
+BESPOKE_CHECKED bespoke_status bespoke_count_tokens(bespoke_model* model, bespoke_text prompt, int64_t* BESPOKE_NULL tokens,
+                                                    bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
+
+/* Gives the memory back that the model keeps between calls, and what the process has freed. The next answer computes its conversation
+ * again. BESPOKE_BUSY while a call computes. */
+BESPOKE_CHECKED bespoke_status bespoke_trim(bespoke_model* model, bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* What training takes with each method by its plans for each budget of the bundle (planned_training, a list), those for the bundle's own
  * budget first. bespoke_train runs by the first of its method's whose estimate has room within the limit. All of a method's are over the
  * same weights and the same state: a run may go on by others than it began by, and computes the same but for rounding. */
-BESPOKE_API bespoke_status bespoke_planned_training(bespoke_model *model, char **planned, bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_planned_training(bespoke_model* model, char* BESPOKE_NULL* BESPOKE_NULL planned,
+                                                        bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* The unfinished run (run), or null. */
-BESPOKE_API bespoke_status bespoke_current_run(bespoke_model *model, char **run, bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_current_run(bespoke_model* model, char* BESPOKE_NULL* BESPOKE_NULL run,
+                                                   bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* Accepted adapters (version, a list), oldest first; the last one answers. */
-BESPOKE_API bespoke_status bespoke_list_versions(bespoke_model *model, char **versions, bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_list_versions(bespoke_model* model, char* BESPOKE_NULL* BESPOKE_NULL versions,
+                                                     bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* Ends the unfinished run, if there is one (`*ended` is 1 then): what it learned is dropped unless it was accepted.
  * BESPOKE_STATE_LOCKED while somebody trains. */
-BESPOKE_API bespoke_status bespoke_abandon_run(bespoke_model *model, int32_t *ended, bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_abandon_run(bespoke_model* model, const bespoke_call* BESPOKE_NULL call, int32_t* BESPOKE_NULL ended,
+                                                   bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* Back to the adapter accepted before the one that answers: the one that answers now (version), or null, then the base does. Ends an
  * unfinished run. BESPOKE_STATE_LOCKED while somebody trains. */
-BESPOKE_API bespoke_status bespoke_rollback(bespoke_model *model, char **version, bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_rollback(bespoke_model* model, const bespoke_call* BESPOKE_NULL call,
+                                                char* BESPOKE_NULL* BESPOKE_NULL version, bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* Forgets everything that was learned; examples stay. BESPOKE_STATE_LOCKED while somebody trains. */
-BESPOKE_API bespoke_status bespoke_reset(bespoke_model *model, bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_reset(bespoke_model* model, const bespoke_call* BESPOKE_NULL call,
+                                             bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* Writes the adapter that answers into `folder`, for the original model: as "peft" (peft.PeftModel.from_pretrained), "mlx" (mlx_lm.load's
  * adapter_path) or "gguf" (adapter.gguf, for llama.cpp's --lora). The folder appears whole or not at all; an earlier export in the same
  * format is replaced. BESPOKE_ADAPTER_ERROR where the base model answers; `base` not 0 exports the bundle's initial adapter then, which
  * changes nothing. */
-BESPOKE_API bespoke_status bespoke_export_adapter(bespoke_model *model, bespoke_text folder, bespoke_text format, int32_t base,
-                                                  bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_export_adapter(bespoke_model* model, bespoke_text folder, bespoke_text format, int32_t base,
+                                                      const bespoke_call* BESPOKE_NULL call,
+                                                      bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* Takes a folder of PEFT or mlx-lm as the adapter that answers, and gives its version. Another alpha, a lower rank and fewer linears than
  * the bundle's are taken as they are meant. BESPOKE_ADAPTER_ERROR for one of another base, a higher rank, other linears, or a kind of LoRA
  * that computes something else; `trust_base` not 0 takes one that does not say which base it was trained on. BESPOKE_STATE_LOCKED while
  * somebody trains. */
-BESPOKE_API bespoke_status bespoke_import_adapter(bespoke_model *model, bespoke_text folder, int32_t trust_base, int64_t *version,
-                                                  bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_import_adapter(bespoke_model* model, bespoke_text folder, int32_t trust_base,
+                                                      const bespoke_call* BESPOKE_NULL call, int64_t* BESPOKE_NULL version,
+                                                      bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* Moves a state to a bundle with another base model: adapters go, examples are kept and tokenized again, all or nothing. All files of
  * the bundle are read and their hashes checked before. Of `options`, which may be null, pin, key and require_authenticated count: give
  * those that bespoke_open is given. No model has the state open. BESPOKE_DATA_ERROR, naming the example, where one does not fit the new
  * bundle; BESPOKE_STATE_LOCKED while somebody trains. */
-BESPOKE_API bespoke_status bespoke_reset_for_new_base(const bespoke_bundle *bundle, bespoke_text state, const bespoke_options *options,
-                                                      bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_reset_for_new_base(const bespoke_bundle* bundle, bespoke_text state,
+                                                          const bespoke_options* BESPOKE_NULL options,
+                                                          const bespoke_call* BESPOKE_NULL call,
+                                                          bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* ---- calls that compute ------------------------------------------------------------------------------------------------ */
-
-/* Ends the calls that it was given to, at the next instruction, in a committed state. It may be set before, during or after them,
- * from any thread and any signal handler, and stays set. Freed when no call has it any more. */
-typedef struct bespoke_cancel bespoke_cancel;
-BESPOKE_API bespoke_cancel *bespoke_cancel_new(void); /* null: no memory */
-BESPOKE_API void bespoke_cancel_set(bespoke_cancel *cancel);
-BESPOKE_API void bespoke_cancel_free(bespoke_cancel *cancel);
-
-enum { BESPOKE_PHASE_OPEN = 0, BESPOKE_PHASE_JUDGE = 1, BESPOKE_PHASE_STEP = 2, BESPOKE_PHASE_COMMIT = 3, BESPOKE_PHASE_DECODE = 4 };
-
-typedef struct bespoke_progress {
-  size_t struct_size;
-  int32_t phase;           /* what begins now; of a step: what has ended */
-  int64_t step, steps;     /* of the run: done, and planned; of a prompt that is read: tokens; 0 where there is neither */
-  double loss;             /* of the step that has ended; else NaN */
-  int64_t footprint_bytes; /* of the process, as the system judges it */
-} bespoke_progress;
-
-typedef struct bespoke_call {
-  size_t struct_size;
-  bespoke_cancel *cancel;  /* or null */
-  double deadline_seconds; /* from the beginning of the call; what it commits and judges is within it. 0: none */
-  void *context;
-  /* Called on the thread of the call; not 0 cancels it. Or null. */
-  int32_t (*progress)(void *context, const bespoke_progress *progress);
-} bespoke_call;
 
 typedef struct bespoke_training {
   size_t struct_size;
@@ -375,27 +277,31 @@ typedef struct bespoke_training {
   int64_t seed;          /* of a run that starts here, where has_seed is not 0; else the bundle's */
   bespoke_text settings; /* JSON object of Training fields other than steps, for a run that starts here, or empty */
   int32_t has_seed;
-  int32_t new_run;       /* not 0: an unfinished run ends, and another one starts */
+  int32_t new_run; /* not 0: an unfinished run ends, and another one starts */
 } bespoke_training;
 
 /* Starts a run or continues the unfinished one; at the end the gate accepts or refuses. `*report` is JSON
  * (train_report). `training` and `call` may be null. A call that was cancelled or reached its deadline is no error:
  * the report says why it stopped. */
-BESPOKE_API bespoke_status bespoke_train(bespoke_model *model, const bespoke_training *training, const bespoke_call *call, char **report,
-                                         bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_train(bespoke_model* model, const bespoke_training* BESPOKE_NULL training,
+                                             const bespoke_call* BESPOKE_NULL call, char* BESPOKE_NULL* BESPOKE_NULL report,
+                                             bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* The error that bespoke_train would give for these settings, and does nothing else. */
-BESPOKE_API bespoke_status bespoke_check_training(bespoke_model *model, const bespoke_training *training, bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_check_training(bespoke_model* model, const bespoke_training* BESPOKE_NULL training,
+                                                      bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* Loss, perplexity and next-token accuracy of the adapter that answers (evaluation): on `examples`, a JSON array of examples as
  * bespoke_add_example takes them, of which nothing is kept; where it is empty, on the user's of a split ("validation" or "train"),
  * or on the bundle's answers of the base model to other prompts ("behaviour"), with the base's own loss (`base_loss`).
  * BESPOKE_CANCELLED where it was ended before. */
-BESPOKE_API bespoke_status bespoke_evaluate(bespoke_model *model, bespoke_text split, bespoke_text examples, const bespoke_call *call,
-                                            char **report, bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_evaluate(bespoke_model* model, bespoke_text split, bespoke_text examples,
+                                                const bespoke_call* BESPOKE_NULL call, char* BESPOKE_NULL* BESPOKE_NULL report,
+                                                bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* Runs the bundle's golden vectors (verify_report), one entry for each check. BESPOKE_GOLDEN_MISMATCH where one fails. */
-BESPOKE_API bespoke_status bespoke_verify(bespoke_model *model, const bespoke_call *call, char **report, bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_verify(bespoke_model* model, const bespoke_call* BESPOKE_NULL call,
+                                              char* BESPOKE_NULL* BESPOKE_NULL report, bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* ---- answers ----------------------------------------------------------------------------------------------------------- */
 
@@ -412,13 +318,10 @@ typedef struct bespoke_generation {
 } bespoke_generation;
 
 /* Why an answer ended. The list only grows. */
-typedef int32_t bespoke_answer_end;
-enum {
-  BESPOKE_GOES_ON = 0,
-  BESPOKE_END_STOP_TOKEN = 1,   /* the model ended it */
-  BESPOKE_END_STOP_TEXT = 2,
-  BESPOKE_END_MAX_TOKENS = 3,
-  BESPOKE_END_CONTEXT_FULL = 4, /* no room for more: open another session with the last messages */
+BESPOKE_ENUM(bespoke_answer_end){
+    BESPOKE_GOES_ON = 0,          BESPOKE_END_STOP_TOKEN = 1, /* the model ended it */
+    BESPOKE_END_STOP_TEXT = 2,    BESPOKE_END_MAX_TOKENS = 3,
+    BESPOKE_END_CONTEXT_FULL = 4, /* no room for more: open another session with the last messages */
 };
 
 /* What an answer grew by. */
@@ -445,37 +348,44 @@ typedef struct bespoke_session bespoke_session;
 
 /* BESPOKE_GENERATION_ERROR for a setting out of its range, and for a bundle without a plan for answers. `generation` may be null. A
  * session ends with its model: its functions are BESPOKE_STATE_ERROR then, and it is still to be closed. */
-BESPOKE_API bespoke_status bespoke_session_open(bespoke_model *model, const bespoke_generation *generation, bespoke_session **session,
-                                                bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_session_open(bespoke_model* model, const bespoke_generation* BESPOKE_NULL generation,
+                                                    bespoke_session* BESPOKE_NULL* BESPOKE_NONNULL session,
+                                                    bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 /* Never waits: a call of the session that runs ends at its next instruction. */
-BESPOKE_API void bespoke_session_close(bespoke_session *session);
+BESPOKE_API void bespoke_session_close(bespoke_session* BESPOKE_NULL session);
 
 /* Computes nothing. BESPOKE_DATA_ERROR for what cannot be used, BESPOKE_GENERATION_ERROR for a prompt that is longer than the context:
  * nothing was taken then. Where a later turn finds no room, its answer ends before it begins, "context_full": open another session with
  * as many of the last messages as are wanted. */
-BESPOKE_API bespoke_status bespoke_session_feed(bespoke_session *session, bespoke_text prompt, bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_session_feed(bespoke_session* session, bespoke_text prompt,
+                                                    bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* `*piece` is the session's and valid until its next call. The first one after `feed` reads the prompt, which takes longest.
  * BESPOKE_CANCELLED, BESPOKE_BUSY and every other error say that
  * nothing was said: the same token may be asked for again. */
-BESPOKE_API bespoke_status bespoke_session_next(bespoke_session *session, const bespoke_call *call, const bespoke_piece **piece,
-                                                bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_session_next(bespoke_session* session, const bespoke_call* BESPOKE_NULL call,
+                                                    const bespoke_piece* BESPOKE_NULL* BESPOKE_NULL piece,
+                                                    bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* How likely the adapter that answers finds each of `answers` behind a prompt, as it was trained on both (score, a list in their order):
  * a JSON array of texts, or, to token ids, of arrays of token ids. The prompt is JSON, as for bespoke_session_feed. */
-BESPOKE_API bespoke_status bespoke_score(bespoke_model *model, bespoke_text prompt, bespoke_text answers, const bespoke_call *call,
-                                         char **scores, bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_score(bespoke_model* model, bespoke_text prompt, bespoke_text answers,
+                                             const bespoke_call* BESPOKE_NULL call, char* BESPOKE_NULL* BESPOKE_NULL scores,
+                                             bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* The likeliest of `labels`, a JSON array of texts, as an answer to a prompt (classification). It computes what is needed to know which
  * one that is, and no more. */
-BESPOKE_API bespoke_status bespoke_classify(bespoke_model *model, bespoke_text prompt, bespoke_text labels, const bespoke_call *call,
-                                            char **classification, bespoke_error **error);
+BESPOKE_CHECKED bespoke_status bespoke_classify(bespoke_model* model, bespoke_text prompt, bespoke_text labels,
+                                                const bespoke_call* BESPOKE_NULL call, char* BESPOKE_NULL* BESPOKE_NULL classification,
+                                                bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* ---- this library ------------------------------------------------------------------------------------------------------ */
 
-BESPOKE_API const char *bespoke_version(void);
-BESPOKE_API const char *bespoke_instruction_set(void); /* what the kernels use of this processor: "AVX2", "NEON", ... */
+BESPOKE_API const char* bespoke_version(void);
+BESPOKE_API uint32_t bespoke_api_version(void);        /* BESPOKE_API_MAJOR << 16 | BESPOKE_API_MINOR of this library */
+BESPOKE_API const char* bespoke_instruction_set(void); /* what the kernels use of this processor: "AVX2", "NEON", ... */
 
+BESPOKE_END
 #ifdef __cplusplus
 }
 #endif

@@ -4,6 +4,8 @@
  */
 #include "c_border.h"
 
+#include <pthread.h>
+#include <stdint.h>
 #include <time.h>
 
 typedef struct {
@@ -52,7 +54,7 @@ static void a_token_ends_the_calls_that_have_it_and_no_others(void) {
   training.most_steps = 1;
   EXPECT(!trained(model, &training, NULL, "stop_requested"));
   bespoke_cancel_free(one.cancel);
-  bespoke_close(model, -1, NULL);
+  EXPECT(bespoke_close(model, -1, NULL) == 0);
 }
 
 static void progress_tells_of_each_phase_and_may_end_the_call(void) {
@@ -65,7 +67,7 @@ static void progress_tells_of_each_phase_and_may_end_the_call(void) {
   EXPECT(all.steps == 3 && all.phases[BESPOKE_PHASE_OPEN] == 1 && all.phases[BESPOKE_PHASE_JUDGE] == 1 && all.phases[BESPOKE_PHASE_COMMIT]);
   call.context = &two;
   EXPECT(trained(model, &training, &call, "\"stop_requested\"") && two.steps == 2);
-  bespoke_close(model, -1, NULL);
+  EXPECT(bespoke_close(model, -1, NULL) == 0);
 }
 
 static void a_second_call_that_computes_is_told_that_the_model_is_busy(void) {
@@ -77,7 +79,96 @@ static void a_second_call_that_computes_is_told_that_the_model_is_busy(void) {
   EXPECT(trained(model, &training, &call, "\"finished\""));
   EXPECT(one.from_within == BESPOKE_BUSY);
   EXPECT(bespoke_evaluate(model, text("train"), text(NULL), NULL, NULL, NULL) == 0);
-  bespoke_close(model, -1, NULL);
+  EXPECT(bespoke_close(model, -1, NULL) == 0);
+}
+
+/* Nothing of a call happens whose token was set before it. */
+static void a_token_that_is_set_before_a_call_starts_nothing(void) {
+  bespoke_options options = plain();
+  bespoke_model *model = opened(&options);
+  bespoke_cancel *cancel = bespoke_cancel_new();
+  bespoke_cancel_set(cancel);
+  const bespoke_call call = {.struct_size = sizeof call, .cancel = cancel};
+  int64_t before = 0, after = 0;
+  EXPECT(bespoke_count_examples(model, &before, NULL) == 0);
+  const bespoke_example example = {.struct_size = sizeof example, .json = text("{\"tokens\": [1, 2, 3]}"), .id = text("late")};
+  bespoke_error *error = NULL;
+  char *given = NULL;
+  bespoke_status code = bespoke_train(model, NULL, &call, &given, &error);
+  EXPECT(!given && is(error, code, "Cancelled"));
+  EXPECT(bespoke_current_run(model, &given, NULL) == 0 && !strcmp(given, "null"));
+  bespoke_free(given);
+  EXPECT(bespoke_add_example(model, &example, &call, NULL, NULL) == BESPOKE_CANCELLED);
+  EXPECT(bespoke_count_examples(model, &after, NULL) == 0 && after == before);
+  EXPECT(bespoke_export_adapter(model, text("never"), text("peft"), 1, &call, NULL) == BESPOKE_CANCELLED);
+  EXPECT(bespoke_reset(model, &call, NULL) == BESPOKE_CANCELLED);
+  EXPECT(bespoke_close(model, -1, NULL) == 0);
+  const bespoke_bundle place = {.struct_size = sizeof place, .path = text(bundle)};
+  EXPECT(bespoke_open(&place, text(state), &options, &call, &model, NULL) == BESPOKE_CANCELLED && !model);
+  bespoke_cancel_free(cancel);
+}
+
+static void *trains_twenty_steps(void *model) {
+  const bespoke_training training = {.struct_size = sizeof training, .run_steps = 20};
+  const bespoke_call call = {.struct_size = sizeof call, .wait_seconds = -1};
+  return (void *)(intptr_t)bespoke_train(model, &training, &call, NULL, NULL);
+}
+
+static void a_call_waits_for_its_turn_as_long_as_it_says(void) {
+  bespoke_options options = plain();
+  bespoke_model *model = opened(&options);
+  EXPECT(bespoke_set_pace(model, 0.2, NULL) == 0); /* so that there is time to meet */
+  pthread_t thread;
+  EXPECT(pthread_create(&thread, NULL, trains_twenty_steps, model) == 0);
+  const struct timespec moment = {0, 1000000};
+  while (bespoke_evaluate(model, text("train"), text(NULL), NULL, NULL, NULL) == 0) nanosleep(&moment, NULL); /* until it trains */
+  bespoke_call call = {.struct_size = sizeof call, .wait_seconds = 0.01};
+  EXPECT(bespoke_evaluate(model, text("train"), text(NULL), &call, NULL, NULL) == BESPOKE_BUSY);
+  call.wait_seconds = -1, call.deadline_seconds = 0.01;
+  EXPECT(bespoke_evaluate(model, text("train"), text(NULL), &call, NULL, NULL) == BESPOKE_CANCELLED);
+  EXPECT(bespoke_trim(model, NULL) == BESPOKE_BUSY);
+  call.deadline_seconds = 0;
+  EXPECT(bespoke_evaluate(model, text("train"), text(NULL), &call, NULL, NULL) == 0); /* after the training */
+  void *code = NULL;
+  EXPECT(pthread_join(thread, &code) == 0 && !code);
+  EXPECT(bespoke_trim(model, NULL) == 0);
+  call.wait_seconds = 0.0 / 0.0;
+  EXPECT(bespoke_evaluate(model, text("train"), text(NULL), &call, NULL, NULL) == BESPOKE_CONFIG_ERROR);
+  EXPECT(bespoke_close(model, -1, NULL) == 0);
+}
+
+static int32_t waits_for_itself(void *context, const bespoke_progress *progress) {
+  follower *one = context;
+  const bespoke_call forever = {.struct_size = sizeof forever, .wait_seconds = -1};
+  if (progress->phase == BESPOKE_PHASE_STEP)
+    one->from_within = bespoke_evaluate(one->model, text("train"), text(NULL), &forever, NULL, NULL);
+  return 0;
+}
+
+static void a_callback_that_would_wait_for_its_own_call_is_busy(void) {
+  bespoke_options options = plain();
+  bespoke_model *model = opened(&options);
+  const bespoke_training training = {.struct_size = sizeof training, .run_steps = 1};
+  follower one = {.model = model};
+  const bespoke_call call = {.struct_size = sizeof call, .context = &one, .progress = waits_for_itself};
+  EXPECT(trained(model, &training, &call, "\"finished\"") && one.from_within == BESPOKE_BUSY);
+  EXPECT(bespoke_close(model, -1, NULL) == 0);
+}
+
+static int32_t counts_phases(void *context, const bespoke_progress *progress) {
+  ((int *)context)[progress->phase]++;
+  return 0;
+}
+
+static void evaluating_and_verifying_tell_how_far_they_are(void) {
+  bespoke_options options = plain();
+  bespoke_model *model = opened(&options);
+  int phases[6] = {0};
+  const bespoke_call call = {.struct_size = sizeof call, .context = phases, .progress = counts_phases};
+  EXPECT(bespoke_evaluate(model, text("train"), text(NULL), &call, NULL, NULL) == 0 && phases[BESPOKE_PHASE_JUDGE] > 0);
+  memset(phases, 0, sizeof phases);
+  EXPECT(bespoke_verify(model, &call, NULL, NULL) == 0 && phases[BESPOKE_PHASE_STORE] > 1 && phases[BESPOKE_PHASE_JUDGE] > 0);
+  EXPECT(bespoke_close(model, -1, NULL) == 0);
 }
 
 static void a_call_ends_at_its_deadline(void) {
@@ -94,7 +185,7 @@ static void a_call_ends_at_its_deadline(void) {
   call.deadline_seconds = -1;
   code = bespoke_train(model, NULL, &call, NULL, &error);
   EXPECT(is(error, code, "ConfigError"));
-  bespoke_close(model, -1, NULL);
+  EXPECT(bespoke_close(model, -1, NULL) == 0);
 }
 
 static void the_limit_of_an_open_model_changes(void) {
@@ -108,7 +199,7 @@ static void the_limit_of_an_open_model_changes(void) {
   EXPECT(bespoke_set_limit(model, -1, NULL) == 0 && trained(model, &training, NULL, "\"finished\""));
   code = bespoke_set_limit(model, 1e300, &error);
   EXPECT(is(error, code, "ConfigError"));
-  bespoke_close(model, -1, NULL);
+  EXPECT(bespoke_close(model, -1, NULL) == 0);
 }
 
 static double seconds_of(bespoke_model *model, double pace) {
@@ -133,7 +224,7 @@ static void a_slow_pace_rests_between_instructions(void) {
     bespoke_status code = bespoke_set_pace(model, wrong, &error);
     EXPECT(is(error, code, "ConfigError"));
   }
-  bespoke_close(model, -1, NULL);
+  EXPECT(bespoke_close(model, -1, NULL) == 0);
 }
 
 /* A bundle within a file, as an asset lies in an APK. */
@@ -149,20 +240,20 @@ static void a_bundle_is_opened_by_a_range_of_a_file(void) {
   bespoke_options options = plain();
   bespoke_model *model = NULL;
   bespoke_error *error = NULL;
-  if (bespoke_open(&place, text(state), &options, &model, &error)) fprintf(stderr, "%s: got %s\n", error->subject, error->got);
+  if (bespoke_open(&place, text(state), &options, NULL, &model, &error)) fprintf(stderr, "%s: got %s\n", error->subject, error->got);
   EXPECT(model);
   fclose(apk);
   EXPECT(bespoke_verify(model, NULL, NULL, NULL) == 0);
   bespoke_training training = {.struct_size = sizeof training, .run_steps = 2};
   EXPECT(trained(model, &training, NULL, "\"finished\""));
-  bespoke_close(model, -1, NULL);
+  EXPECT(bespoke_close(model, -1, NULL) == 0);
   place.descriptor = fileno(zip);
   const struct {
     uint64_t offset, size;
   } wrong[] = {{0, size + 1}, {0, size - 1}, {64, size - 64}, {1, size - 1}, {UINT64_MAX - 63, size}, {0, 21}};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     place.offset = wrong[i].offset, place.size = wrong[i].size;
-    bespoke_status code = bespoke_open(&place, text(state), &options, &model, &error);
+    bespoke_status code = bespoke_open(&place, text(state), &options, NULL, &model, &error);
     EXPECT(!model && is(error, code, "BundleError"));
   }
   fclose(zip);
@@ -172,6 +263,10 @@ const check checks_of_calls[] = {
     CHECK(a_token_ends_the_calls_that_have_it_and_no_others),
     CHECK(progress_tells_of_each_phase_and_may_end_the_call),
     CHECK(a_second_call_that_computes_is_told_that_the_model_is_busy),
+    CHECK(a_token_that_is_set_before_a_call_starts_nothing),
+    CHECK(a_call_waits_for_its_turn_as_long_as_it_says),
+    CHECK(a_callback_that_would_wait_for_its_own_call_is_busy),
+    CHECK(evaluating_and_verifying_tell_how_far_they_are),
     CHECK(a_call_ends_at_its_deadline),
     CHECK(the_limit_of_an_open_model_changes),
     CHECK(a_slow_pace_rests_between_instructions),

@@ -64,12 +64,12 @@ static int all_refuse(bespoke_model *model) {
   bespoke_example example = {.struct_size = sizeof example, .json = text("{\"tokens\": [1, 2]}")};
   const bespoke_status statuses[] = {
       bespoke_interrupt(model, NULL), bespoke_close(model, 0, NULL), bespoke_set_limit(model, 1, NULL), bespoke_set_pace(model, 1, NULL),
-      bespoke_add_example(model, &example, &text_out, NULL), bespoke_correct(model, text("[]"), text("a"), &text_out, NULL),
-      bespoke_list_examples(model, &text_out, NULL), bespoke_count_examples(model, &number, NULL),
-      bespoke_forget_example(model, text("a"), &text_out, NULL), bespoke_planned_training(model, &text_out, NULL),
-      bespoke_current_run(model, &text_out, NULL), bespoke_list_versions(model, &text_out, NULL), bespoke_abandon_run(model, &ended, NULL),
-      bespoke_rollback(model, &text_out, NULL), bespoke_reset(model, NULL), bespoke_export_adapter(model, text("x"), text("peft"), 1, NULL),
-      bespoke_import_adapter(model, text("x"), 0, &number, NULL), bespoke_train(model, NULL, NULL, &text_out, NULL),
+      bespoke_add_example(model, &example, NULL, &text_out, NULL), bespoke_correct(model, text("[]"), text("a"), NULL, &text_out, NULL),
+      bespoke_list_examples(model, text(NULL), 0, &text_out, NULL), bespoke_count_examples(model, &number, NULL),
+      bespoke_forget_example(model, text("a"), NULL, &text_out, NULL), bespoke_planned_training(model, &text_out, NULL),
+      bespoke_current_run(model, &text_out, NULL), bespoke_list_versions(model, &text_out, NULL), bespoke_abandon_run(model, NULL, &ended, NULL),
+      bespoke_rollback(model, NULL, &text_out, NULL), bespoke_reset(model, NULL, NULL), bespoke_export_adapter(model, text("x"), text("peft"), 1, NULL, NULL),
+      bespoke_import_adapter(model, text("x"), 0, NULL, &number, NULL), bespoke_train(model, NULL, NULL, &text_out, NULL),
       bespoke_check_training(model, NULL, NULL), bespoke_evaluate(model, text("train"), text(NULL), NULL, &text_out, NULL),
       bespoke_verify(model, NULL, &text_out, NULL), bespoke_session_open(model, NULL, &session, NULL),
       bespoke_score(model, text("[1]"), text("[[2]]"), NULL, &text_out, NULL),

@@ -56,7 +56,7 @@ static void sessions_refuse_nulls_and_settings_out_of_range(void) {
   EXPECT(bespoke_session_feed(session, text("[1, 2]"), NULL) == 0);
   EXPECT(bespoke_session_next(session, NULL, NULL, NULL) == 0);
   bespoke_session_close(session);
-  bespoke_close(model, -1, NULL);
+  EXPECT(bespoke_close(model, -1, NULL) == 0);
 }
 
 static void an_answer_is_asked_for_between_what_is_fed_and_its_end(void) {
@@ -79,7 +79,7 @@ static void an_answer_is_asked_for_between_what_is_fed_and_its_end(void) {
     EXPECT(bespoke_session_next(session, NULL, NULL, NULL) == BESPOKE_GENERATION_ERROR);
   }
   bespoke_session_close(session);
-  bespoke_close(model, -1, NULL);
+  EXPECT(bespoke_close(model, -1, NULL) == 0);
 }
 
 static int32_t count_and_end(void *context, const bespoke_progress *progress) {
@@ -108,7 +108,7 @@ static void a_call_that_is_ended_says_nothing_and_is_asked_again(void) {
   EXPECT(said(session, 2, BESPOKE_GOES_ON));
   bespoke_cancel_free(cancel);
   bespoke_session_close(session);
-  bespoke_close(model, -1, NULL);
+  EXPECT(bespoke_close(model, -1, NULL) == 0);
 }
 
 static void a_session_ends_with_its_model(void) {
@@ -117,9 +117,9 @@ static void a_session_ends_with_its_model(void) {
   bespoke_session *session = session_of(model, 3);
   EXPECT(bespoke_session_feed(session, text("[1, 2, 3]"), NULL) == 0);
   EXPECT(said(session, 1, BESPOKE_GOES_ON));
-  bespoke_close(model, -1, NULL);
+  EXPECT(bespoke_close(model, -1, NULL) == 0);
   EXPECT(bespoke_session_next(session, NULL, NULL, NULL) == BESPOKE_STATE_ERROR);
-  bespoke_close(opened(&options), -1, NULL);
+  EXPECT(bespoke_close(opened(&options), -1, NULL) == 0);
   bespoke_session_close(session);
 }
 
@@ -143,7 +143,7 @@ static void a_session_is_told_that_its_model_trains_and_goes_on_afterwards(void)
   EXPECT(bespoke_train(model, &training, &call, NULL, NULL) == 0 && busy == 2);
   EXPECT(said(to_be_asked, 2, BESPOKE_GOES_ON));
   bespoke_session_close(to_be_asked);
-  bespoke_close(model, -1, NULL);
+  EXPECT(bespoke_close(model, -1, NULL) == 0);
 }
 
 const check checks_of_sessions[] = {

@@ -61,7 +61,7 @@ struct Tensors {  // of a list of [shape, dtype]
     for (const Json& spec : specs) shapes.push_back(spec[0].get<std::vector<int64_t>>());
     for (size_t i = 0; i < specs.size(); i++) {
       const int dtype = specs[i][1].get<int>();
-      tensors.push_back({sizeof(bespoke_tensor), "", shapes[i].data(), static_cast<int32_t>(shapes[i].size()), dtype, nullptr, 0, nullptr});
+      tensors.push_back({sizeof(bespoke_tensor), "", shapes[i].data(), static_cast<int32_t>(shapes[i].size()), static_cast<bespoke_dtype>(dtype), nullptr, 0, nullptr});
       if (!places) continue;
       size_t size = kBytes[dtype];
       for (const int64_t extent : shapes[i]) size *= static_cast<size_t>(extent);

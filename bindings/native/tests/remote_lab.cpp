@@ -155,13 +155,13 @@ int main(int argc, char** argv) {
   bespoke_model* model = nullptr;
   bespoke_error* error = nullptr;
   char* report = nullptr;
-  if (bespoke_open(&place, text(argv[2]), &options, &model, &error) || bespoke_train(model, &training, nullptr, &report, &error)) {
+  if (bespoke_open(&place, text(argv[2]), &options, nullptr, &model, &error) || bespoke_train(model, &training, nullptr, &report, &error)) {
     std::fprintf(stderr, "%s: %s: got %s; expected %s\n", error->kind, error->subject, error->got, error->expected);
     return 1;
   }
   std::printf("%s\n{\"shared_out\": %ld}\n", report, remote.shared_out);
   bespoke_free(report);
-  bespoke_close(model, -1, nullptr);
+  bespoke_release(model);  // nothing runs any more
   return 0;
 }
 #else

@@ -82,13 +82,13 @@ class Stress {
         bespoke_example example{};
         example.struct_size = sizeof example;
         example.json = text(number % 100 ? small : json), example.id = text(id);
-        if (call("add", {BESPOKE_DATA_ERROR}, bespoke_add_example, &example, nullptr) == BESPOKE_OK) mine.push_back(id);
+        if (call("add", {BESPOKE_DATA_ERROR}, bespoke_add_example, &example, nullptr, nullptr) == BESPOKE_OK) mine.push_back(id);
       } else if (what < 6) {
         const size_t which = random() % mine.size();
-        call("forget", {}, bespoke_forget_example, text(mine[which]), nullptr);
+        call("forget", {}, bespoke_forget_example, text(mine[which]), nullptr, nullptr);
         mine.erase(mine.begin() + static_cast<ptrdiff_t>(which));
       } else if (what == 6) {
-        call("list", {}, bespoke_list_examples, nullptr);
+        call("list", {}, bespoke_list_examples, text(""), int64_t{0}, nullptr);
         call("count", {}, bespoke_count_examples, nullptr);
       } else {
         call("run", {}, bespoke_current_run, nullptr);
@@ -106,9 +106,9 @@ class Stress {
     while (more()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20 + random() % 200));
       const unsigned what = random() % 4;
-      if (what < 2) call("rollback", {BESPOKE_STATE_LOCKED}, bespoke_rollback, nullptr);
-      else if (what == 2) call("abandon", {BESPOKE_STATE_LOCKED}, bespoke_abandon_run, nullptr);
-      else call("reset", {BESPOKE_STATE_LOCKED}, bespoke_reset);
+      if (what < 2) call("rollback", {BESPOKE_STATE_LOCKED}, bespoke_rollback, nullptr, nullptr);
+      else if (what == 2) call("abandon", {BESPOKE_STATE_LOCKED}, bespoke_abandon_run, nullptr, nullptr);
+      else call("reset", {BESPOKE_STATE_LOCKED}, bespoke_reset, nullptr);
     }
   }
 
@@ -270,7 +270,7 @@ int main(int argc, char** argv) {
   if (role == "app") options.engine = &engine;
   bespoke_model* model = nullptr;
   bespoke_error* error = nullptr;
-  if (bespoke_open(&bundle, text(argv[3]), &options, &model, &error)) {
+  if (bespoke_open(&bundle, text(argv[3]), &options, nullptr, &model, &error)) {
     std::fprintf(stderr, "%s: got %s\n", error->subject, error->got);
     return 1;
   }
@@ -286,6 +286,6 @@ int main(int argc, char** argv) {
     threads.emplace_back([&] { stress.take_back(seed + 6); });
   }
   for (std::thread& thread : threads) thread.join();
-  bespoke_close(model, -1, nullptr);
+  bespoke_release(model);  // nothing runs any more
   return stress.tell() ? 0 : 1;
 }

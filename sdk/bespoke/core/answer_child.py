@@ -44,6 +44,12 @@ class AnsweringChild:
             self._running()
             return self._ask({"do": what, "prompt": json.loads(prompt), "answers": json.loads(answers)})["found"]
 
+    def trim(self) -> None:
+        """Gives the memory back that the process keeps between calls. Raises Busy while a call computes."""
+        with self._held(wait=False):
+            if self._core is not None:
+                self._ask({"do": "trim"})
+
     def close(self) -> None:
         """Ends the conversations."""
         with self._held(wait=True):

@@ -50,5 +50,8 @@ class Engine(Protocol):
     def set_pace(self, share: float) -> None:
         """Sets the share of its time in which a call computes, also while it runs."""
 
+    def trim(self) -> None:
+        """Gives the memory back that is kept between calls. Raises Busy while a call computes."""
+
     def close(self) -> None:
         """Ends the conversations and frees what the engine holds."""

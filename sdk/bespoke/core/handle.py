@@ -44,6 +44,7 @@ from bespoke.rules.records import (
     AddedExample,
     AnswerEnd,
     AnswerPiece,
+    Description,
     ExampleInfo,
     Forgotten,
     PlannedTraining,
@@ -67,6 +68,17 @@ class Place:
     state: Path
     pin_sha256: str
     public_key: bytes | None = None
+    busy_seconds: float | None = 30.0  # how long to wait for another process; None: however long it takes
+
+    @property
+    def c_busy_seconds(self) -> float:
+        """`busy_seconds` as C has it, where 0 is the default."""
+        return -1.0 if self.busy_seconds is None else max(self.busy_seconds, 1e-9)
+
+    @property
+    def waiting(self) -> Any:
+        """A pointer to a call that waits for other processes as long as this place says."""
+        return c.pointer(struct(CCall, busy_seconds=self.c_busy_seconds))
 
     def structs(self, **options: Any) -> tuple[Any, Any, Any]:
         """Returns the first arguments of bespoke_open and bespoke_reset_for_new_base. Without `memory_mb` there is no limit."""
@@ -105,6 +117,7 @@ class Handle:
 
     def __init__(self, library: Library, place: Place, **options: Any) -> None:
         self.state = place.state
+        self._place = place
         self._library = library
         self._process = os.getpid()
         self._changed = threading.Condition()
@@ -113,7 +126,7 @@ class Handle:
 
         bundle, state, settings = place.structs(**options)
         model = c.c_void_p()
-        library.call("bespoke_open", c.byref(bundle), state, c.byref(settings), c.byref(model))
+        library.call("bespoke_open", c.byref(bundle), state, c.byref(settings), place.waiting, c.byref(model))
         self._model = model
         self._end = weakref.finalize(self, library.plain, "bespoke_release", model)
         self._end.atexit = False  # another thread may still run a call
@@ -175,13 +188,20 @@ class Handle:
 
     def add_example(self, example: str, id: str | None, use: str | None) -> AddedExample:
         given = struct(CExample, json=example, id=id or "", use=use or "")
-        return record(AddedExample, self._ask("bespoke_add_example", c.byref(given)))
+        return record(AddedExample, self._ask("bespoke_add_example", c.byref(given), self._place.waiting))
+
+    def add_examples(self, examples: Sequence[tuple[str, str | None, str | None]]) -> list[AddedExample]:
+        """Adds examples, each as JSON, id and use."""
+        structs = [struct(CExample, json=json, id=id or "", use=use or "") for json, id, use in examples]
+        pointers = (c.POINTER(CExample) * len(structs))(*map(c.pointer, structs))
+        added = self._ask("bespoke_add_examples", pointers, len(structs), self._place.waiting)
+        return [record(AddedExample, one) for one in added]
 
     def correct(self, answer: str, better: str) -> AddedExample:
-        return record(AddedExample, self._ask("bespoke_correct", text(answer), text(better)))
+        return record(AddedExample, self._ask("bespoke_correct", text(answer), text(better), self._place.waiting))
 
-    def examples(self) -> list[ExampleInfo]:
-        return [record(ExampleInfo, example) for example in self._ask("bespoke_list_examples")]
+    def examples(self, after: str = "", most: int = 0) -> list[ExampleInfo]:
+        return [record(ExampleInfo, example) for example in self._ask("bespoke_list_examples", text(after), most)]
 
     def count_examples(self) -> int:
         count = c.c_int64()
@@ -189,11 +209,24 @@ class Handle:
         return count.value
 
     def forget(self, id: str) -> Forgotten:
-        return record(Forgotten, self._ask("bespoke_forget_example", text(id)))
+        return record(Forgotten, self._ask("bespoke_forget_example", text(id), self._place.waiting))
 
     def current_run(self) -> Run | None:
         run = self._ask("bespoke_current_run")
         return None if run is None else record(Run, {**run, "example_ids": tuple(run["example_ids"])})
+
+    def describe(self) -> Description:
+        description = self._ask("bespoke_describe")
+        lists = {name: tuple(description[name]) for name in ("methods", "targets")}
+        return record(Description, {**description, **lists})
+
+    def count_tokens(self, prompt: str) -> int:
+        tokens = c.c_int64()
+        self._call("bespoke_count_tokens", text(prompt), c.byref(tokens))
+        return tokens.value
+
+    def trim(self) -> None:
+        self._call("bespoke_trim")
 
     def planned_training(self) -> list[PlannedTraining]:
         return [record(PlannedTraining, plan) for plan in self._ask("bespoke_planned_training")]
@@ -203,25 +236,27 @@ class Handle:
 
     def abandon_run(self) -> bool:
         ended = c.c_int32()
-        self._call("bespoke_abandon_run", c.byref(ended))
+        self._call("bespoke_abandon_run", self._place.waiting, c.byref(ended))
         return bool(ended.value)
 
     def versions(self) -> list[Version]:
         return [record(Version, version) for version in self._ask("bespoke_list_versions")]
 
     def rollback(self) -> Version | None:
-        version = self._ask("bespoke_rollback")
+        version = self._ask("bespoke_rollback", self._place.waiting)
         return None if version is None else record(Version, version)
 
     def reset(self) -> None:
-        self._call("bespoke_reset")
+        self._call("bespoke_reset", self._place.waiting)
 
     def export_adapter(self, folder: Path, format: str, base: bool) -> None:
-        self._call("bespoke_export_adapter", text(os.fsencode(folder)), text(format), int(base))
+        self._call("bespoke_export_adapter", text(os.fsencode(folder)), text(format), int(base), self._place.waiting)
 
     def import_adapter(self, folder: Path, trust_base: bool) -> int:
         version = c.c_int64()
-        self._call("bespoke_import_adapter", text(os.fsencode(folder)), int(trust_base), c.byref(version))
+        self._call(
+            "bespoke_import_adapter", text(os.fsencode(folder)), int(trust_base), self._place.waiting, c.byref(version)
+        )
         return version.value
 
     # ---- calls that compute ----------------------------------------------------------------------------------------------
@@ -267,20 +302,28 @@ class Handle:
         core waits while `on_progress` runs. `stop` is asked after each progress and 20 times a second.
         """
         reported: queue.SimpleQueue[Progress | None] = queue.SimpleQueue()
-        heard, gone = threading.Semaphore(0), threading.Event()
+        heard, gone, begun, stopped = threading.Semaphore(0), threading.Event(), threading.Event(), threading.Event()
         cancel = self._library.plain("bespoke_cancel_new")
 
+        def end() -> None:
+            """A call whose token is set before it begins gives no report. So until then its first progress ends it."""
+            stopped.set()
+            if begun.is_set():
+                self._library.plain("bespoke_cancel_set", cancel)
+
         def report(_: Any, progress: Any) -> int:
+            begun.set()
             if on_progress is not None and not gone.is_set():  # without `on_progress`, as for a token, nobody waits
                 reported.put(_progress(progress.contents))
                 heard.acquire()
-            return 0
+            return int(stopped.is_set())
 
         call = struct(CCall, cancel=cancel, deadline_seconds=seconds or 0.0, progress=OnProgress(report))
+        call.busy_seconds = self._place.c_busy_seconds
         try:
             with self._open() as model, ThreadPoolExecutor(1, "bespoke") as alone:
                 if stop is not None and stop():
-                    self._library.plain("bespoke_cancel_set", cancel)
+                    end()
                 call_it: Callable[..., Any] = ask or self._library.ask
                 done = alone.submit(call_it, name, session or model, *arguments, c.byref(call))
                 done.add_done_callback(lambda _: reported.put(None))
@@ -294,7 +337,7 @@ class Handle:
                             finally:
                                 heard.release()
                         if stop is not None and stop():
-                            self._library.plain("bespoke_cancel_set", cancel)
+                            end()
                 except BaseException:
                     self._library.plain("bespoke_cancel_set", cancel)
                     gone.set()
@@ -358,4 +401,4 @@ def _until_none(reported: queue.SimpleQueue[Progress | None]) -> Iterator[Progre
 def reset_for_new_base(library: Library, place: Place) -> None:
     """Moves a state to a bundle with another base model."""
     bundle, state, options = place.structs()
-    library.call("bespoke_reset_for_new_base", c.byref(bundle), state, c.byref(options))
+    library.call("bespoke_reset_for_new_base", c.byref(bundle), state, c.byref(options), place.waiting)

@@ -71,6 +71,10 @@ class InProcess:
         if self._core is not None:
             self._core.set_pace(share)
 
+    def trim(self) -> None:
+        if self._core is not None:
+            self._core.trim()
+
     def train(
         self,
         request: Request,

@@ -43,6 +43,7 @@ class OwnProcess:
             "pin_sha256": place.pin_sha256,
             "public_key": None if place.public_key is None else place.public_key.hex(),
             "threads": _threads(),
+            "busy_seconds": place.c_busy_seconds,
             "engine": None if engine == BUILT_IN else engine,
         }
         self._answering = AnsweringChild(self._started)
@@ -88,6 +89,9 @@ class OwnProcess:
     def set_pace(self, share: float) -> None:
         self._share = share
         self._tell(_pace(share))
+
+    def trim(self) -> None:
+        self._answering.trim()
 
     def _tell(self, change: Mapping[str, Any]) -> None:
         if (running := self._running) is not None:

@@ -94,6 +94,32 @@ class Version:
 
 
 @dataclass(frozen=True)
+class Description:
+    """What the open bundle is.
+
+    model:          name of the base model, as it was built
+    licence:        SPDX id or name of the weights' licence
+    context_length: tokens of a conversation, answers included
+    methods:        names of the methods that can train it, the default first
+    targets:        names of the devices that it was compiled for
+    takes_text:     whether it has a tokenizer. Otherwise prompts and examples are token ids.
+    takes_messages: whether it has a chat template
+    answers:        whether it has a plan for answers
+    memory_bytes:   the budget that it was built for; None if it was built without one
+    """
+
+    model: str
+    licence: str
+    context_length: int
+    methods: tuple[str, ...]
+    targets: tuple[str, ...]
+    takes_text: bool
+    takes_messages: bool
+    answers: bool
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True)
 class PlannedTraining:
     """The memory that training with a method takes, by its plans for one budget.
 

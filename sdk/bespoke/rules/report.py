@@ -34,7 +34,9 @@ RefusedBecause = Literal[
 # Why the gate checked no answers: the bundle has no plan for answers, no such plan fits the memory limit, or the base has too few
 # short answers.
 UncheckedBecause = Literal["no_plan", "no_room", "few_answers"]
-Phase = Literal["open", "judge", "step", "commit", "decode"]  # reported when a phase begins; "step": when a step ends
+Phase = Literal[
+    "open", "judge", "step", "commit", "decode", "store"
+]  # reported when it begins; "step": when a step ends
 Stage = Literal["forward", "head", "backward", "update"]  # the calls of a step by their purpose
 STAGES: tuple[str, ...] = get_args(Stage)
 _UNFINISHED = ("steps_done", "stop_requested", "deadline")  # the next call continues the run

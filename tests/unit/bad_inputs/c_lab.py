@@ -33,7 +33,7 @@ def opened(
 ) -> tuple[int, Any]:
     at = made(Bundle, path=path, **(place or {}))
     return called(
-        "bespoke_open", at, text(state), made(Options, **options), c.byref(c.c_void_p() if into is None else into)
+        "bespoke_open", at, text(state), made(Options, **options), None, c.byref(c.c_void_p() if into is None else into)
     )
 
 
@@ -46,7 +46,7 @@ def evaluate(split: bytes | None) -> tuple[int, Any]:
 
 
 def add(json: bytes, **fields: Any) -> tuple[int, Any]:
-    return called("bespoke_add_example", model, made(Example, json=json, **fields), c.byref(report))
+    return called("bespoke_add_example", model, made(Example, json=json, **fields), None, c.byref(report))
 
 
 def changed(what: str, number: float) -> tuple[int, Any]:

@@ -15,6 +15,7 @@ from bespoke.cli import cli
 from bespoke.conversation import Conversation
 from bespoke.examples import Examples
 from tests.conftest import REPOSITORY
+from tests.support import c_header
 
 
 def column(number: int) -> set[str]:
@@ -55,8 +56,7 @@ def test_the_table_has_every_command_and_no_other() -> None:
 
 
 def test_the_table_has_every_function_of_the_header_and_no_other() -> None:
-    header = (REPOSITORY / "bindings" / "native" / "include" / "bespoke.h").read_text(encoding="utf-8")
-    functions = set(re.findall(r"^BESPOKE_API [^;]*?\b(bespoke_\w+)\(", header, re.MULTILINE))
+    functions = c_header.functions()
     assert len(functions) > 6
     assert column(3) == {name for name in functions if not name.endswith("_free")}
 

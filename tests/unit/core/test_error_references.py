@@ -41,13 +41,13 @@ def test_c_says_its_own_words(tiny_bundle: Path, tmp_path: Path) -> None:
     model, error = c.c_void_p(), c.POINTER(CError)()
     bundle = struct(CBundle, path=os.fsencode(tiny_bundle))
     opened = library.plain(
-        "bespoke_open", c.byref(bundle), text(os.fsencode(tmp_path / "state")), None, c.byref(model), None
+        "bespoke_open", c.byref(bundle), text(os.fsencode(tmp_path / "state")), None, None, c.byref(model), None
     )
     assert opened == 0
     try:
         for tokens, status in ((b"[1, 2, 3]", 0), (b"[1, 2, 4]", 4)):
             example = struct(CExample, json=b'{"tokens": ' + tokens + b"}", id=b"a")
-            assert library.plain("bespoke_add_example", model, c.byref(example), None, c.byref(error)) == status
+            assert library.plain("bespoke_add_example", model, c.byref(example), None, None, c.byref(error)) == status
         assert error.contents.next_step == (
             b"Call bespoke_forget_example first to replace it, or add it under another id"
         )

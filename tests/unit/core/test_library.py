@@ -13,18 +13,17 @@ import pytest
 
 from bespoke.core import engine_table, find, library
 from bespoke.errors import BundleError, MissingDependency
-from tests.conftest import REPOSITORY
+from tests.support import c_header
 
-HEADER = re.sub(r"/\*.*?\*/", "", (REPOSITORY / "bindings/native/include/bespoke.h").read_text(), flags=re.DOTALL)
+HEADER = c_header.declarations()
 PLAIN = {
     "size_t": c.c_size_t,
     "int32_t": c.c_int32,
+    "uint32_t": c.c_uint32,
     "int64_t": c.c_int64,
     "uint64_t": c.c_uint64,
     "double": c.c_double,
-    "bespoke_status": c.c_int32,
-    "bespoke_limit_counts": c.c_int32,
-    "bespoke_answer_end": c.c_int32,
+    **dict.fromkeys(re.findall(r"BESPOKE_ENUM\((\w+)\)\s*\{", HEADER), c.c_int32),
     "void": None,
     "char *": c.c_char_p,
     "uint8_t *": c.c_char_p,
@@ -62,7 +61,7 @@ def split(declaration: str) -> tuple[str, str]:
 
 def functions() -> dict[str, tuple[object, tuple[object, ...]]]:
     found = {}
-    for declared, parameters in re.findall(r"BESPOKE_API ([^;(]*)\(([^;]*)\);", HEADER):
+    for declared, parameters in re.findall(r"^BESPOKE_(?:API|CHECKED) ([^;(]*)\(([^;]*)\);", HEADER, re.MULTILINE):
         returned, name = split(declared)
         taken = [] if parameters.strip() == "void" else [split(each)[0] for each in parameters.split(",")]
         found[name] = (kind(returned), tuple(map(kind, taken)))
@@ -104,7 +103,7 @@ def test_an_error_of_the_core_has_its_class_and_its_four_parts(tmp_path: Path) -
     model = c.c_void_p()
     bundle = library.struct(library.CBundle, path=str(tmp_path / "nosuch"))
     with pytest.raises(BundleError) as refused:
-        core.call("bespoke_open", bundle, library.text(str(tmp_path / "state")), None, c.byref(model))
+        core.call("bespoke_open", bundle, library.text(str(tmp_path / "state")), None, None, c.byref(model))
     assert str(tmp_path / "nosuch") in refused.value.subject
     assert all((refused.value.got, refused.value.expected, refused.value.next_step))
     assert not (tmp_path / "state").exists()

@@ -39,7 +39,7 @@ bespoke_answer_end end_of(std::optional<AnswerEnd> end) {
                 BESPOKE_END_STOP_TEXT == static_cast<int>(AnswerEnd::stop_text) + 1 &&
                 BESPOKE_END_MAX_TOKENS == static_cast<int>(AnswerEnd::max_tokens) + 1 &&
                 BESPOKE_END_CONTEXT_FULL == static_cast<int>(AnswerEnd::context_full) + 1);
-  return end ? static_cast<int32_t>(*end) + 1 : BESPOKE_GOES_ON;
+  return end ? static_cast<bespoke_answer_end>(static_cast<int32_t>(*end) + 1) : BESPOKE_GOES_ON;
 }
 
 bespoke_piece piece_of(const AnswerPiece& said) {
@@ -55,7 +55,7 @@ bespoke_status bespoke_session_open(bespoke_model* model, const bespoke_generati
     need(session, "session", "a place for the session");
     const std::shared_ptr<OpenModel> opened = found(model);
     const OpenModel::Call call(opened);
-    *session = handle_of(std::shared_ptr<OpenSession>(new OpenSession{opened, {call.model(), settings_of(generation)}}));
+    *session = handle_of(std::make_shared<OpenSession>(opened, call.model(), settings_of(generation)));
   });
 }
 

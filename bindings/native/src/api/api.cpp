@@ -58,22 +58,17 @@ Trust trust_of(const bespoke_options& options) {
   return trust;
 }
 
-// The caller's engine is the core's from here on, whatever happens.
+// The caller's engine, which stays the caller's until the model is open.
 std::unique_ptr<Engine> engine_of(const bespoke_engine& given) {
   const auto table = taken(&given, BESPOKE_FIRST(bespoke_engine, runs_graphs), "bespoke_engine");
-  std::unique_ptr<Engine> engine;
-  try {
-    engine = std::make_unique<Engine>(table);
-  } catch (...) {
-    if (table.destroy) table.destroy(table.context);
-    throw;
-  }
   need(table.target, "bespoke_engine.target", "the name of a target");
   if (!table.open || !table.run || !table.close)
     throw Error(Kind::Config, "bespoke_engine", "no open, run or close", "all three of them", "Fill the table");
   if (!table.allocate != !table.release || !table.map_weights != !table.unmap_weights || !table.read != !table.write)
     throw Error(Kind::Config, "bespoke_engine", "a function without the one that belongs to it",
                 "allocate and release, read and write, map_weights and unmap_weights in pairs", "Fill the table");
+  auto engine = std::make_unique<Engine>(table);
+  engine->keep(false);
   return engine;
 }
 
@@ -106,24 +101,30 @@ std::unique_ptr<Engine> own_engine(int threads) {
 }  // namespace
 
 CallOf::CallOf(const bespoke_call* given) {
-  const auto call = taken(given, BESPOKE_FIRST(bespoke_call, progress), "bespoke_call");
+  const auto call = taken(given, BESPOKE_FIRST(bespoke_call, busy_seconds), "bespoke_call");
   if (call.cancel) {
     cancel = call.cancel->flag;
     settings.cancels.push_back(cancel.get());
   }
   if (!(call.deadline_seconds >= 0))  // what is no number is not either
     throw Error(Kind::Config, "deadline_seconds", repr_of(call.deadline_seconds), "0 for none, or more", "Change the deadline");
-  if (call.deadline_seconds > 0) settings.deadline_seconds = call.deadline_seconds;
+  if (call.deadline_seconds > 0) settings.deadline = CallSettings::after(call.deadline_seconds);
+  for (const auto& [name, seconds] : {std::pair("wait_seconds", call.wait_seconds), std::pair("busy_seconds", call.busy_seconds)})
+    if (seconds != seconds) throw Error(Kind::Config, name, repr_of(seconds), "a number of seconds, or less than 0 for as long as it takes", "Change it");
+  settings.wait_seconds = call.wait_seconds;
+  if (call.busy_seconds != 0) settings.busy_seconds = call.busy_seconds;
   static_assert(BESPOKE_PHASE_OPEN == static_cast<int>(Phase::open) && BESPOKE_PHASE_JUDGE == static_cast<int>(Phase::judge) &&
                 BESPOKE_PHASE_STEP == static_cast<int>(Phase::step) && BESPOKE_PHASE_COMMIT == static_cast<int>(Phase::commit) &&
-                BESPOKE_PHASE_DECODE == static_cast<int>(Phase::decode));
+                BESPOKE_PHASE_DECODE == static_cast<int>(Phase::decode) && BESPOKE_PHASE_STORE == static_cast<int>(Phase::store));
   if (call.progress)
     settings.listener = [call](const Told& told) {
-      const bespoke_progress progress = {sizeof(bespoke_progress), static_cast<int32_t>(told.phase), told.step, told.steps, told.loss,
+      const bespoke_progress progress = {sizeof(bespoke_progress), static_cast<bespoke_phase>(told.phase), 0, told.step, told.steps, told.loss,
                                          told.footprint_bytes};
       return call.progress(call.context, &progress) != 0;
     };
 }
+
+OwnCall::OwnCall(const bespoke_call* given) : call(given), this_call(call.settings, false) { ThisCall::check(); }
 
 TrainRequest bespoke::request_of(const bespoke_training* given) {
   const auto training = taken(given, BESPOKE_FIRST(bespoke_training, new_run), "bespoke_training");
@@ -139,12 +140,14 @@ TrainRequest bespoke::request_of(const bespoke_training* given) {
 
 void bespoke_free(char* text) { std::free(text); }
 const char* bespoke_version(void) { return BESPOKE_VERSION; }
+uint32_t bespoke_api_version(void) { return BESPOKE_API_MAJOR << 16 | BESPOKE_API_MINOR; }
 const char* bespoke_instruction_set(void) { return kernels::name_of(kernels::instruction_set(kernels::best_table())); }
 
-bespoke_status bespoke_open(const bespoke_bundle* bundle, bespoke_text state, const bespoke_options* given, bespoke_model** model,
-                            bespoke_error** error) {
+bespoke_status bespoke_open(const bespoke_bundle* bundle, bespoke_text state, const bespoke_options* given, const bespoke_call* call,
+                            bespoke_model** model, bespoke_error** error) {
   if (model) *model = nullptr;
   return guarded(error, [&] {
+    const OwnCall own(call);
     const bespoke_options options = options_of(given);
     std::unique_ptr<Engine> engine;
     if (options.engine) engine = engine_of(*options.engine);
@@ -160,10 +163,13 @@ bespoke_status bespoke_open(const bespoke_bundle* bundle, bespoke_text state, co
       return made;
     };
     check_none_ends(folder);
+    Engine* const lent = engine.get();
     auto opened = std::make_unique<PersonalModel>(place, folder, trust_of(options), std::move(engine), make_engine, options.memory_mb,
                                                   limit_counts_of(options.limit_counts));
     const std::string opened_state = opened->state_folder();
-    *model = handle_of(std::make_shared<OpenModel>(std::move(opened), opened_state));
+    auto open_model = std::make_shared<OpenModel>(std::move(opened), opened_state);
+    *model = handle_of(std::move(open_model));
+    if (lent) lent->keep(true);
   });
 }
 
@@ -192,16 +198,18 @@ void bespoke_release(bespoke_model* model) {
 }
 
 bespoke_status bespoke_reset_for_new_base(const bespoke_bundle* bundle, bespoke_text state, const bespoke_options* options,
-                                          bespoke_error** error) {
+                                          const bespoke_call* call, bespoke_error** error) {
   return guarded(error, [&] {
+    const OwnCall own(call);
     const BundlePlace place = place_of(bundle);
     PersonalModel::reset_for_new_base(place, folder_of(state), trust_of(options_of(options)));
   });
 }
 
 bespoke_status bespoke_install(const bespoke_text* archives, size_t count, bespoke_text folder, const bespoke_options* options,
-                               bespoke_error** error) {
+                               const bespoke_call* call, bespoke_error** error) {
   return guarded(error, [&] {
+    const OwnCall own(call);
     if (count) need(archives, "archives", "the paths of a bundle's zips");
     std::vector<std::string> paths;
     for (size_t i = 0; i < count; i++) paths.push_back(path_of(archives[i], "archives"));

@@ -77,7 +77,7 @@ BESPOKE_ENDS_WITH(bespoke_options, reserved);
 BESPOKE_ENDS_WITH(bespoke_engine, parallel);
 BESPOKE_ENDS_WITH(bespoke_example, use);
 BESPOKE_ENDS_WITH(bespoke_training, new_run);
-BESPOKE_ENDS_WITH(bespoke_call, progress);
+BESPOKE_ENDS_WITH(bespoke_call, busy_seconds);
 BESPOKE_ENDS_WITH(bespoke_generation, reserved);
 BESPOKE_ENDS_WITH(bespoke_piece, reserved);
 BESPOKE_ENDS_WITH(bespoke_progress, footprint_bytes);

@@ -36,7 +36,7 @@ bespoke_error* record_of(const Error& error) {
   auto* record = static_cast<bespoke_error*>(std::malloc(size));
   if (!record) return no_memory();
   record->struct_size = sizeof(bespoke_error);
-  record->status = status_of(error.kind);
+  record->status = static_cast<bespoke_status>(status_of(error.kind));
   char* at = reinterpret_cast<char*>(record + 1);
   const auto put = [&](const char* text, size_t length) {
     const char* begin = at;

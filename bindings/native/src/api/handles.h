@@ -17,6 +17,9 @@
 namespace bespoke {
 
 struct OpenSession {
+  OpenSession(std::shared_ptr<OpenModel> of, PersonalModel& opened, const AnswerSettings& settings)
+      : model(std::move(of)), session(opened, settings) {}
+
   std::shared_ptr<OpenModel> model;
   Session session;
   std::atomic<bool> closed{false};  // its call ends
@@ -46,14 +49,31 @@ struct CallOf {  // the settings of a call, with what they point to
 void give(char** place, const std::string& text);  // freed with bespoke_free; nothing where there is no place
 TrainRequest request_of(const bespoke_training* given);
 
-// A verb that gives a text: `body` gets the model.
+// A call that this thread serves without a model: it opens one, installs a bundle.
+struct OwnCall {
+  explicit OwnCall(const bespoke_call* given);
+  CallOf call;
+  ThisCall this_call;
+};
+
+// A verb of the store: `body` gets the model. The call is over before it begins where its token is set.
 template <class Body>
-bespoke_status stored(bespoke_model* model, char** text, bespoke_error** error, Body body) {
-  if (text) *text = nullptr;
+bespoke_status stored(bespoke_model* model, const bespoke_call* given, bespoke_error** error, Body body) {
   return guarded(error, [&] {
     const OpenModel::Call call(found(model));
-    give(text, body(call.model()));
+    CallOf settings(given);
+    settings.settings.cancels.push_back(&call.interrupted());
+    const ThisCall this_call(std::move(settings.settings), false);
+    ThisCall::check();
+    body(call.model());
   });
+}
+
+// The same for a verb that gives a text.
+template <class Body>
+bespoke_status giving(bespoke_model* model, const bespoke_call* given, char** text, bespoke_error** error, Body body) {
+  if (text) *text = nullptr;
+  return stored(model, given, error, [&](PersonalModel& model) { give(text, body(model)); });
 }
 
 // A call that computes with a model and gives a text: `body` gets the model and the settings of the call.

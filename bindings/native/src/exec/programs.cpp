@@ -40,7 +40,7 @@ std::vector<bespoke_tensor> tensors_of(const std::vector<TensorSpec>& specs) {
   std::vector<bespoke_tensor> tensors;
   for (const TensorSpec& spec : specs)
     tensors.push_back({sizeof(bespoke_tensor), spec.name.c_str(), spec.shape.data(), static_cast<int32_t>(spec.shape.size()),
-                       static_cast<int32_t>(spec.dtype), nullptr, 0, nullptr});
+                       static_cast<bespoke_dtype>(spec.dtype), nullptr, 0, nullptr});
   return tensors;
 }
 

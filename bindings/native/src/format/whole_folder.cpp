@@ -14,6 +14,7 @@
 
 #include "format/untrusted_text.h"
 #include "platform/files.h"
+#include "this_call.h"
 
 namespace bespoke {
 
@@ -217,6 +218,7 @@ void WholeFolder::fail(int number) const {
 }
 
 void WholeFolder::File::write(Bytes bytes) {
+  ThisCall::check();
   for (size_t done = 0; done < bytes.size;) {
     const ssize_t put = ::write(descriptor_.get(), bytes.data + done, bytes.size - done);
     if (put < 0 && errno == EINTR) continue;

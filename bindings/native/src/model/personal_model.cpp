@@ -14,6 +14,7 @@
 #include "format/adapter/read_adapter.h"
 #include "format/bundle/manifest_check.h"
 #include "format/number_text.h"
+#include "generate/conversation.h"
 #include "model/answering.h"
 #include "model/records_json.h"
 #include "state/database.h"
@@ -27,6 +28,7 @@ namespace {
 
 constexpr const char* kHashesFile = "hashes";
 constexpr const char* kPackedFolder = "packed";
+constexpr double kHoweverLong = -1;   // a verb of the store waits for its turn, which comes in a moment
 constexpr double kMostMegabytes = 1e12;  // bytes of more are no 64-bit number
 
 void check_limit(double memory_mb) {
@@ -106,10 +108,8 @@ void PersonalModel::count_from_here() {
 
 template <class Work>
 auto PersonalModel::compute(CallSettings settings, Work work) {
-  const std::unique_lock<std::mutex> alone(computing_, std::try_to_lock);
-  if (!alone)
-    throw Error(Kind::Busy, "the model", "a call while another one computes", "one call that computes at a time",
-                "Wait until it has ended, or cancel it");
+  const ThisCall this_call(settings, true);
+  const auto alone = computing_.turn(settings.wait_seconds);
   const SaveAtEnd what_was_hashed{*hashes_};
   if (!engine_) {
     engine_ = make_engine_();
@@ -162,37 +162,92 @@ std::string PersonalModel::evaluate(const std::string& split, const std::string&
 }
 
 std::string PersonalModel::verify(CallSettings settings) {
-  return compute_by_method(std::move(settings), [&](Personal& personal) {
-    return bespoke::verify(personal.bundle, personal.make_machine,
-                           [&](const PlanRecord& plan, MemoryGuard& guard) {
-                             return std::make_unique<Machine>(*bundle_, plan, *engine_, guard, control_);
-                           });
+  return compute_by_method(settings, [&](Personal& personal) {
+    const ThisCall hashes(settings, false);  // files are read between instructions: this looks at the call's end then
+    int64_t checks = 0;
+    return bespoke::verify(
+        personal.bundle, personal.make_machine,
+        [&](const PlanRecord& plan, MemoryGuard& guard) { return std::make_unique<Machine>(*bundle_, plan, *engine_, guard, control_); },
+        [&](const Check&) { control_.tell(Phase::judge, ++checks); });
   });
 }
 
-std::string PersonalModel::add_example(const std::string& json, std::optional<std::string> id, Use use) {
-  const Identified example = StateStore::identified(json, std::move(id));  // before the work of tokenizing
-  const EncodedExample encoded = text_->encode(example.json, "example");
-  const std::lock_guard<std::mutex> alone(storing_);
-  return record_json(Added{store_->add_example(example, encoded.rows, use), static_cast<int64_t>(encoded.truncated_tokens),
-                           static_cast<int64_t>(encoded.truncated_trained_tokens), encoded.unused_keys});
+std::string PersonalModel::add_example(GivenExample given) {
+  std::vector<TokenizedExample> one;
+  one.push_back(read(std::move(given)));
+  return record_json(add(one).front());
+}
+
+std::string PersonalModel::add_examples(std::vector<GivenExample> given) {
+  std::vector<TokenizedExample> examples;
+  for (GivenExample& one : given) {
+    ThisCall::tell(static_cast<int64_t>(examples.size()), static_cast<int64_t>(given.size()));
+    try {
+      examples.push_back(read(std::move(one)));
+    } catch (const Error& error) {
+      throw Error(error.kind, "example " + std::to_string(examples.size()) + " of the list, " + error.subject, error.got, error.expected,
+                  error.next_step);
+    }
+  }
+  return record_json(add(examples));
+}
+
+PersonalModel::TokenizedExample PersonalModel::read(GivenExample given) {
+  Identified example = StateStore::identified(given.json, std::move(given.id));  // before the work of tokenizing
+  EncodedExample encoded = text_->encode(example.json, "example");
+  return {std::move(example), std::move(encoded), given.use};
+}
+
+std::vector<Added> PersonalModel::add(const std::vector<TokenizedExample>& examples) {
+  std::vector<NewExample> stored;
+  for (const TokenizedExample& one : examples) stored.push_back({&one.example, &one.encoded.rows, one.use});
+  const auto alone = storing_.turn(kHoweverLong);
+  const std::vector<AddedExample> added = store_->add_examples(stored);
+  std::vector<Added> answers;
+  for (size_t i = 0; i < added.size(); i++) {
+    const EncodedExample& encoded = examples[i].encoded;
+    answers.push_back({added[i], static_cast<int64_t>(encoded.truncated_tokens), static_cast<int64_t>(encoded.truncated_trained_tokens),
+                       encoded.unused_keys});
+  }
+  return answers;
 }
 
 std::string PersonalModel::correct(const std::string& answer, const std::string& better) {
   if (better.size() > Database::kMostValueBytes)  // before it is copied
     throw Error(Kind::Data, "better", std::to_string(better.size()) + " bytes", "at most " + std::to_string(Database::kMostValueBytes),
                 "Give a shorter answer");
-  return add_example(correction_json(text_->read_prompt(answer), better), std::nullopt, Use::any);
+  return add_example({correction_json(text_->read_prompt(answer), better), std::nullopt, Use::any});
 }
 
-std::string PersonalModel::list_examples() {
-  const std::lock_guard<std::mutex> alone(storing_);
-  return record_json(store_->examples());
+std::string PersonalModel::list_examples(const std::string& after, int64_t most) {
+  if (most < 0) throw Error(Kind::Config, "most", std::to_string(most), "0 for all, or more", "Change the number");
+  const auto alone = storing_.turn(kHoweverLong);
+  return record_json(store_->examples(after, most));
 }
 
 std::string PersonalModel::forget_example(const std::string& id) {
-  const std::lock_guard<std::mutex> alone(storing_);
+  const auto alone = storing_.turn(kHoweverLong);
   return record_json(store_->forget(id));
+}
+
+std::string PersonalModel::describe() const {
+  const Manifest& known = manifest();
+  Description description{known.model_name, known.licence, known.context_length, {}, {}, known.text.tokenizer_bin.has_value(),
+                          known.text.turns.has_value(), known.generation.has_value(), std::nullopt};
+  for (const Method& method : known.methods) description.methods.push_back(method.name);
+  for (const Target& target : known.targets) description.targets.push_back(target.name);
+  if (known.memory_bytes) description.memory_bytes = static_cast<int64_t>(*known.memory_bytes);
+  return record_json(description);
+}
+
+int64_t PersonalModel::count_tokens(const std::string& prompt) {
+  return static_cast<int64_t>(Conversation(text_->encoder()).with(text_->read_prompt(prompt)).tokens().size());
+}
+
+void PersonalModel::trim() {
+  const auto alone = computing_.turn(0);
+  answering_.reset();
+  release_free_memory();
 }
 
 std::string PersonalModel::planned_training() const {
@@ -208,46 +263,46 @@ std::string PersonalModel::planned_training() const {
 }
 
 std::string PersonalModel::current_run() {
-  const std::lock_guard<std::mutex> alone(storing_);
+  const auto alone = storing_.turn(kHoweverLong);
   const std::optional<Run> run = store_->current_run();
   return run ? record_json(StoredRun{*run, store_->run_example_ids(run->id)}) : "null";
 }
 
 std::vector<Note> PersonalModel::nearest_notes(const std::string& question, size_t most) {
-  const std::lock_guard<std::mutex> alone(storing_);
+  const auto alone = storing_.turn(kHoweverLong);
   return store_->nearest_notes(question, most);
 }
 
 int64_t PersonalModel::count_examples() {
-  const std::lock_guard<std::mutex> alone(storing_);
+  const auto alone = storing_.turn(kHoweverLong);
   return store_->example_count();
 }
 
 void PersonalModel::check_training(const TrainRequest& request) {
-  const std::lock_guard<std::mutex> alone(storing_);
+  const auto alone = storing_.turn(kHoweverLong);
   choose_run(bundle_->manifest(), *store_, request);
 }
 
 bool PersonalModel::abandon_run() {
-  const std::lock_guard<std::mutex> alone(storing_);
+  const auto alone = storing_.turn(kHoweverLong);
   const auto lock = store_->trainer_lock("abandoning a run");
   const std::optional<Run> run = store_->current_run();
   return run && store_->end_run(run->id, "abandoned");
 }
 
 std::string PersonalModel::list_versions() {
-  const std::lock_guard<std::mutex> alone(storing_);
+  const auto alone = storing_.turn(kHoweverLong);
   return record_json(store_->accepted());
 }
 
 std::string PersonalModel::rollback() {
-  const std::lock_guard<std::mutex> alone(storing_);
+  const auto alone = storing_.turn(kHoweverLong);
   const auto lock = store_->trainer_lock("rolling back");
   return record_json(store_->rollback());
 }
 
 void PersonalModel::reset() {
-  const std::lock_guard<std::mutex> alone(storing_);
+  const auto alone = storing_.turn(kHoweverLong);
   const auto lock = store_->trainer_lock("resetting");
   store_->reset();
 }
@@ -255,7 +310,7 @@ void PersonalModel::reset() {
 void PersonalModel::export_adapter(const std::string& folder, AdapterFormat format, bool base) {
   std::optional<MappedTensors> answering;
   {
-    const std::lock_guard<std::mutex> alone(storing_);
+    const auto alone = storing_.turn(kHoweverLong);
     answering = store_->answering();
   }
   if (!answering && !base)
@@ -274,7 +329,7 @@ void PersonalModel::export_adapter(const std::string& folder, AdapterFormat form
 }
 
 int64_t PersonalModel::import_adapter(const std::string& folder, bool trust_base) {
-  const std::lock_guard<std::mutex> alone(storing_);
+  const auto alone = storing_.turn(kHoweverLong);
   const auto lock = store_->trainer_lock("importing an adapter");
   const auto numbers = read_adapter(folder, bundle_->manifest(), bundle_->tensors(bundle_->manifest().adapter), trust_base);
   std::vector<StateTensor> tensors = adapter_shapes(*bundle_);

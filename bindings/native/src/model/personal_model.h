@@ -5,7 +5,6 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
@@ -15,7 +14,10 @@
 #include "format/bundle/source.h"
 #include "format/known_hashes.h"
 #include "model/bundle_text.h"
+#include "model/call_queue.h"
+#include "model/records_json.h"
 #include "state/store.h"
+#include "text/examples.h"
 #include "train/training.h"
 
 namespace bespoke {
@@ -23,6 +25,12 @@ namespace bespoke {
 class Answering;
 
 enum class LimitCounts { process, added_since_open, added_since_call };
+
+struct GivenExample {  // `id` none: the sha256 of its canonical JSON
+  std::string json;
+  std::optional<std::string> id;
+  Use use = Use::any;
+};
 
 class PersonalModel {
  public:
@@ -38,14 +46,18 @@ class PersonalModel {
   // their hashes checked before anything is deleted.
   static void reset_for_new_base(const BundlePlace& bundle, const std::string& state, const Trust& trust);
 
-  // The store's verbs: any thread, at once, also while a call computes. Records are JSON, of the fields in bindings/schema.
-  // `id` none: the sha256 of the example's canonical JSON.
-  std::string add_example(const std::string& json, std::optional<std::string> id, Use use);
+  // The store's verbs: any thread, also while a call computes, one at a time. Records are JSON, of the fields in bindings/schema. What
+  // they were told about the call is ThisCall's.
+  std::string add_example(GivenExample given);
+  std::string add_examples(std::vector<GivenExample> given);  // all of them, or none
   std::string correct(const std::string& answer, const std::string& better);
-  std::string list_examples();
+  std::string list_examples(const std::string& after, int64_t most);
   int64_t count_examples();
   std::vector<Note> nearest_notes(const std::string& question, size_t most);
   std::string forget_example(const std::string& id);
+  std::string describe() const;
+  int64_t count_tokens(const std::string& prompt);
+  void trim();
   std::string planned_training() const;
   std::string current_run();  // or null
   bool abandon_run();
@@ -58,7 +70,7 @@ class PersonalModel {
   int64_t import_adapter(const std::string& folder, bool trust_base);
   void check_training(const TrainRequest& request);  // the error that `train` would give for these settings
 
-  // Each throws Busy while another one runs.
+  // Each waits for its turn as long as its settings say, then throws Busy.
   std::string train(const TrainRequest& request, CallSettings settings);
   // On the user's examples of `split`, or on `examples`, a JSON array, where there is one.
   std::string evaluate(const std::string& split, const std::string& examples, CallSettings settings);
@@ -77,6 +89,14 @@ class PersonalModel {
   const char* authenticated() const { return authenticated_; }
 
  private:
+  struct TokenizedExample {
+    Identified example;
+    EncodedExample encoded;
+    Use use;
+  };
+  TokenizedExample read(GivenExample given);
+  std::vector<Added> add(const std::vector<TokenizedExample>& examples);
+
   void count_from_here();
   template <class Work>
   auto compute(CallSettings settings, Work work);
@@ -98,7 +118,7 @@ class PersonalModel {
   Limits limits_;
   Control control_{limits_};              // of the call that computes
   std::unique_ptr<Answering> answering_;  // between the calls of sessions too
-  std::mutex storing_, computing_;
+  CallQueue storing_{"uses the store"}, computing_{"computes"};
 };
 
 }  // namespace bespoke

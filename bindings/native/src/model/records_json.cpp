@@ -20,7 +20,6 @@ std::string json_of(int64_t number) { return std::to_string(number); }
 std::string json_of(double number) { return std::isfinite(number) ? repr_of(number) : "null"; }
 std::string json_of(bool value) { return value ? "true" : "false"; }
 std::string json_of(Split split) { return json_text(name_of(split)); }
-std::string json_of(AnswerEnd end) { return json_text(name_of(end)); }
 std::string json_of(const std::string& text) { return json_text(text); }
 
 template <class Field>
@@ -69,6 +68,14 @@ std::string record_json(const Classification& classification) {
   Object object;
 #define BESPOKE_FIELD(name) object.add(#name, classification.name);
 #include "../../../schema/classification.inc"
+#undef BESPOKE_FIELD
+  return object.text();
+}
+
+std::string record_json(const Description& description) {
+  Object object;
+#define BESPOKE_FIELD(name) object.add(#name, description.name);
+#include "../../../schema/description.inc"
 #undef BESPOKE_FIELD
   return object.text();
 }

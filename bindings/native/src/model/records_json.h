@@ -21,6 +21,14 @@ struct Added {  // `truncated_tokens`: how many found no room in the bundle's lo
   std::map<std::string, uint64_t> unused_keys = {};
 };
 
+struct Description {  // of the open bundle
+  std::string model, licence;
+  int64_t context_length = 0;
+  std::vector<std::string> methods, targets;
+  bool takes_text = false, takes_messages = false, answers = false;
+  std::optional<int64_t> memory_bytes;
+};
+
 struct PlannedTraining {  // what training takes with a method by its plans for one budget
   std::string method;
   std::optional<int64_t> memory_bytes;
@@ -35,6 +43,7 @@ struct StoredRun {
 
 std::string record_json(const Added& added);
 std::string record_json(const Classification& classification);
+std::string record_json(const Description& description);
 std::string record_json(const ExampleInfo& info);
 std::string record_json(const Forgotten& forgotten);
 std::string record_json(const PlannedTraining& planned);

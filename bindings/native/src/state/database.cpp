@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <thread>
 
 #include "platform/descriptor.h"
 #include "state/errors.h"
@@ -17,7 +18,6 @@ namespace bespoke {
 
 namespace {
 
-constexpr int kBusyMilliseconds = 30000;
 constexpr int kLeastSqlite = 3037000;  // STRICT tables
 
 // Makes the file, with its own permissions, where there is none; refuses links, folders and devices in its place and its log's. Under
@@ -38,6 +38,23 @@ void make_file(const std::string& path) {
   if (made.get() < 0) throw from_errno(errno, path);
 }
 
+// SQLite calls it again and again while another process holds what it needs; 0 gives up.
+int wait_for_others(void* since, int times) {
+  constexpr auto poll = std::chrono::milliseconds(5);
+  auto& began = *static_cast<CallSettings::Clock::time_point*>(since);
+  const auto now = CallSettings::Clock::now();
+  if (times == 0) began = now;
+  const double most = ThisCall::busy_seconds();
+  if (most >= 0 && std::chrono::duration<double>(now - began).count() >= most) return 0;
+  try {
+    ThisCall::check_while_waiting();
+  } catch (const Abandoned&) {
+    return 0;  // Statement::check throws it again, on this side of SQLite
+  }
+  std::this_thread::sleep_for(poll);
+  return 1;
+}
+
 Error error_of(sqlite3* connection, const std::string& subject) {
   return from_sqlite(sqlite3_extended_errcode(connection), sqlite3_errmsg(connection), subject, sqlite3_system_errno(connection));
 }
@@ -54,6 +71,7 @@ Statement::~Statement() { sqlite3_finalize(statement_); }
 
 void Statement::check(int code) {
   if (code == SQLITE_OK || code == SQLITE_ROW || code == SQLITE_DONE) return;
+  if ((code & 0xff) == SQLITE_BUSY) ThisCall::check_while_waiting();
   throw error_of(database_.connection(), database_.subject());
 }
 
@@ -91,6 +109,7 @@ Statement& Statement::bind(Bytes blob) {
 }
 
 bool Statement::step() {
+  ThisCall::check();
   int code = sqlite3_step(statement_);
   check(code);
   return code == SQLITE_ROW;
@@ -146,7 +165,7 @@ Database::Database(const std::string& folder) : subject_(folder + "/" + kDatabas
   }
   // Small: a training process counts every page of its own.
   sqlite3_db_config(connection_, SQLITE_DBCONFIG_LOOKASIDE, nullptr, 0, 0);
-  sqlite3_busy_timeout(connection_, kBusyMilliseconds);
+  sqlite3_busy_handler(connection_, wait_for_others, &busy_since_);
   sqlite3_limit(connection_, SQLITE_LIMIT_LENGTH, 2 * static_cast<int>(kMostValueBytes));
 }
 

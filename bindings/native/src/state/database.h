@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "bytes.h"
+#include "this_call.h"
 
 struct sqlite3;
 struct sqlite3_stmt;
@@ -79,6 +80,7 @@ class Database {
   std::string subject_;
   std::unique_ptr<OpenFile> open_file_;  // none: a database in memory
   sqlite3* connection_ = nullptr;
+  CallSettings::Clock::time_point busy_since_;  // when it began to wait for another process
 };
 
 class Transaction {  // all or nothing: rolled back unless committed

@@ -61,8 +61,23 @@ Identified StateStore::identified(const std::string& json, std::optional<std::st
 }
 
 AddedExample StateStore::add_example(const Identified& example, const std::vector<TokenRow>& rows, Use use) {
-  check_rows(rows, example.id);
+  return add_examples({{&example, &rows, use}}).front();
+}
+
+std::vector<AddedExample> StateStore::add_examples(const std::vector<NewExample>& examples) {
+  for (const NewExample& added : examples) check_rows(*added.rows, added.example->id);
   Transaction transaction(*database_);
+  ExampleCounts counts = counted();
+  counts_.reset();  // until it is committed
+  std::vector<AddedExample> answers;
+  for (const NewExample& added : examples) answers.push_back(add_within(added, counts));
+  transaction.commit();
+  counts_ = counts;
+  return answers;
+}
+
+AddedExample StateStore::add_within(const NewExample& added, ExampleCounts& counts) {
+  const Identified& example = *added.example;
   {
     Statement statement(*database_, "SELECT split, json FROM examples WHERE id = ?");
     if (statement.bind(example.id).step()) {
@@ -75,18 +90,14 @@ AddedExample StateStore::add_example(const Identified& example, const std::vecto
   if (text_rules_ && stored_text_rules() != text_rules_)
     throw Error(Kind::State, folder_, "rows of other text rules: the state was opened with another bundle meanwhile",
                 "those of this bundle", "Open the model again, with the bundle that is to be used");
-  ExampleCounts counts = counted();
-  counts_.reset();  // until it is committed
-  const Split split = use == Use::train ? Split::train : split_of(example.id, counts.examples + 1, counts.validation);
-  const TokenCounts tokens = counts_of(rows);
-  const std::string split_name = name_of(split), use_name = use == Use::train ? "train" : "", added_at = now();
+  const Split split = added.use == Use::train ? Split::train : split_of(example.id, counts.examples + 1, counts.validation);
+  const TokenCounts tokens = counts_of(*added.rows);
+  const std::string split_name = name_of(split), use_name = added.use == Use::train ? "train" : "", added_at = now();
   Statement(*database_, "INSERT INTO examples (id, split, json, tokens, trained_tokens, added_at, use) VALUES (?, ?, ?, ?, ?, ?, ?)")
       .bind(example.id).bind(split_name).bind(example.json).bind(tokens.tokens).bind(tokens.trained).bind(added_at).bind(use_name).run();
-  insert_rows(*database_, database_->last_id(), rows);
-  transaction.commit();
+  insert_rows(*database_, database_->last_id(), *added.rows);
   counts.examples++;
   counts.validation += split == Split::validation;
-  counts_ = counts;
   return {example.id, split, true};
 }
 
@@ -99,11 +110,20 @@ StateStore::ExampleCounts StateStore::counted() {
   return {data_version, statement.number(0), statement.number(1)};
 }
 
-std::vector<ExampleInfo> StateStore::examples() {
+std::vector<ExampleInfo> StateStore::examples(const std::string& after, int64_t most) {
   std::vector<ExampleInfo> found;
+  int64_t from = 0;  // keys begin at 1
+  if (!after.empty()) {
+    Statement statement(*database_, "SELECT key FROM examples WHERE id = ?");
+    if (!statement.bind(after).step())
+      throw Error(Kind::Data, "after", "'" + after + "', which no example has", "the id of an example, or an empty text",
+                  "Begin again from the first page: it may have been forgotten meanwhile");
+    from = statement.number(0);
+  }
   Statement statement(*database_,
                       "SELECT id, split, json, tokens, trained_tokens, (SELECT count(*) FROM example_rows WHERE example = key), added_at "
-                      "FROM examples ORDER BY key");
+                      "FROM examples WHERE key > ? ORDER BY key LIMIT ?");
+  statement.bind(from).bind(most > 0 ? most : int64_t{-1});
   while (statement.step()) {
     found.push_back({statement.text(0), split_named(statement.text(1)), statement.text(2), statement.number(3), statement.number(4),
                      statement.number(5), statement.text(6)});

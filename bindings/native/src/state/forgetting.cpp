@@ -16,6 +16,7 @@
 #include "state/scrub.h"
 #include "state/store.h"
 #include "state/stored_text.h"
+#include "this_call.h"
 
 namespace bespoke {
 
@@ -104,9 +105,11 @@ void StateStore::reset() {
       zero_free_space(*database_);
       transaction.commit();
     });
+    const Committed committed;
     sweep(true);
     database_->empty_log_now();
   }
+  const Committed committed;
   erase_scratch(folder_);
   keep_reserve(folder_);
 }

@@ -6,19 +6,19 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <thread>
 
+#include "format/number_text.h"
 #include "platform/descriptor.h"
 #include "platform/files.h"
 #include "state/errors.h"
 #include "state/folder.h"
 #include "state/store.h"
 #include "state/stored_text.h"
+#include "this_call.h"
 
 namespace bespoke {
 
@@ -26,8 +26,6 @@ const char* const kFilesLock = "files.lock";
 
 namespace {
 
-constexpr auto kWait = std::chrono::seconds(30);
-constexpr auto kPoll = std::chrono::milliseconds(5);
 constexpr size_t kMostNoteBytes = 4096;
 
 int open_lock(const std::string& folder, const std::string& name) {
@@ -79,13 +77,10 @@ bool LockFile::take() {
 }
 
 FilesLock::FilesLock(const std::string& folder) : file_(folder, kFilesLock) {
-  auto deadline = std::chrono::steady_clock::now() + kWait;
-  while (!file_.take()) {
-    if (std::chrono::steady_clock::now() > deadline)
-      throw Error(Kind::Unavailable, folder + "/" + kFilesLock, "a lock that another process has held for more than 30 s",
-                  "a commit of a few seconds at most", "End the process that holds it, or wait and try again");
-    std::this_thread::sleep_for(kPoll);
-  }
+  const double seconds = ThisCall::busy_seconds();
+  if (wait_until([this] { return file_.take(); }, seconds)) return;
+  throw Error(Kind::Unavailable, folder + "/" + kFilesLock, "a lock that another process has held for more than " + repr_of(seconds) + " s",
+              "a commit of a few seconds at most", "End the process that holds it, or wait and try again");
 }
 
 TrainerLock::TrainerLock(const std::string& folder, const std::string& purpose, bool overwrite_scratch) : folder_(folder) {

@@ -39,6 +39,12 @@ struct Identified {  // an example that has passed the checks which need no toke
   std::string id;
 };
 
+struct NewExample {  // what it points to outlives it
+  const Identified* example;
+  const std::vector<TokenRow>* rows;
+  Use use = Use::any;
+};
+
 struct AddedExample {
   std::string id;
   Split split = Split::train;

@@ -10,6 +10,7 @@
 #include "state/store.h"
 #include "state/stored_text.h"
 #include "state/tables.h"
+#include "this_call.h"
 
 namespace bespoke {
 
@@ -79,13 +80,17 @@ void StateStore::use_text_rules(const std::string& rules, const Retokenize& reto
     }
     Statement(*database_, "UPDATE state SET text = ?").bind(rules).run();
     transaction.commit();
+    const Committed committed;
     sweep(true);
   }
 }
 
 void StateStore::tokenize_all_again(const Retokenize& retokenize) {
   std::vector<std::string> problems;
-  for (int64_t key : keys_of(*database_)) {
+  const std::vector<int64_t> keys = keys_of(*database_);
+  int64_t done = 0;
+  for (int64_t key : keys) {
+    ThisCall::tell(done++, static_cast<int64_t>(keys.size()));
     const StoredExample example = example_at(*database_, key);
     try {
       replace_rows(*database_, example, retokenize(example.json));
@@ -110,7 +115,10 @@ std::unique_ptr<StateStore> StateStore::reset_for_new_base(const std::string& fo
   {
     Transaction transaction(database);
     forget_all_runs(database);
-    for (int64_t key : keys_of(database)) {
+    const std::vector<int64_t> keys = keys_of(database);
+    int64_t done = 0;
+    for (int64_t key : keys) {
+      ThisCall::tell(done++, static_cast<int64_t>(keys.size()));
       const StoredExample example = example_at(database, key);
       std::vector<TokenRow> rows;
       try {
@@ -127,6 +135,7 @@ std::unique_ptr<StateStore> StateStore::reset_for_new_base(const std::string& fo
     zero_free_space(database);
     transaction.commit();
   }
+  const Committed committed;
   store->sweep(true);
   database.empty_log_now();
   return store;

@@ -10,6 +10,7 @@
 #include "state/tensor_files.h"
 #include "state/stored_text.h"
 #include "state/undone.h"
+#include "this_call.h"
 
 namespace bespoke {
 
@@ -153,6 +154,7 @@ bool StateStore::end_run(int64_t run, const std::string& reason) {
     ended = end(run, reason);
     transaction.commit();
   }
+  const Committed committed;
   sweep();
   return ended;
 }

@@ -71,7 +71,10 @@ class StateStore {
   static Identified identified(const std::string& json, std::optional<std::string> id);
   // Same id and same content: nothing happens. DataError for same id and other content, or for rows without a trained token.
   AddedExample add_example(const Identified& example, const std::vector<TokenRow>& rows, Use use = Use::any);
-  std::vector<ExampleInfo> examples();  // in the order in which they were added
+  std::vector<AddedExample> add_examples(const std::vector<NewExample>& examples);  // all of them or none, in one transaction
+  // In the order in which they were added: at most `most` (0: all) behind `after`, an id (empty: from the first one on). DataError where
+  // there is no such id.
+  std::vector<ExampleInfo> examples(const std::string& after = "", int64_t most = 0);
   // Passages of the examples' words, the nearest to the question first (state/notes.h). The first call indexes all examples.
   std::vector<Note> nearest_notes(const std::string& question, size_t most);
   // Deletes an example and everything learned from it; no file of the folder holds a byte of it afterwards. Every accepted adapter, slot
@@ -164,6 +167,7 @@ class StateStore {
   // StateError where another process has moved the state to another base: adapters of the two must not meet.
   void check_base_again();
   ExampleCounts counted();
+  AddedExample add_within(const NewExample& added, ExampleCounts& counts);  // inside a transaction
   Run start_run_within(Transaction& transaction, const std::string& method, int64_t seed, const std::string& settings, int64_t steps,
                        std::optional<int64_t> started_from);
   bool end(int64_t run, const std::string& reason);  // inside a transaction

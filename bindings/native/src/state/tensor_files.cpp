@@ -17,6 +17,7 @@
 #include "platform/files.h"
 #include "state/errors.h"
 #include "state/stored_text.h"
+#include "this_call.h"
 
 namespace bespoke {
 
@@ -231,6 +232,7 @@ int64_t tensor_file_bytes(const std::vector<StateTensor>& tensors) {
 void sweep_tensor_files(const std::string& folder, const std::vector<std::string>& named, bool overwrite) {
   for (const std::string& name : names_in(folder, true)) {
     if (std::find(named.begin(), named.end(), name) != named.end()) continue;
+    ThisCall::check();
     std::string path = folder + "/" + name;
     struct stat found {};
     if (lstat(path.c_str(), &found) != 0) throw from_errno(errno, folder);

@@ -9,6 +9,7 @@
 #include "state/tensor_files.h"
 #include "state/stored_text.h"
 #include "state/undone.h"
+#include "this_call.h"
 
 namespace bespoke {
 
@@ -52,6 +53,8 @@ std::optional<int64_t> StateStore::keep(std::optional<int64_t> run, int64_t step
   FilesLock lock(folder_);
   check_base_again();
   check_tensors(tensors, *shapes_, false);
+  ThisCall::check();
+  const Committed committed;  // a file and its row, together
   int64_t number = database_->number("SELECT coalesce(max(id), 0) + 1 FROM versions");
   TensorFile record = write_tensors(folder_, kAcceptedKind, number, tensors);
   std::optional<int64_t> version;
@@ -91,6 +94,7 @@ std::optional<Version> StateStore::rollback() {
     }
     transaction.commit();
   }
+  const Committed committed;
   sweep();
   return current_version();
 }

@@ -28,6 +28,7 @@ class Sessions {
     const auto what = order.asked.at("do").get<std::string>();
     if (what == "score") return judge(bespoke_score, order);
     if (what == "classify") return judge(bespoke_classify, order);
+    if (what == "trim") return trim();
     const auto number = order.asked.at("session").get<int64_t>();
     if (what == "open") return open(number, order.asked);
     if (what == "close") {
@@ -58,6 +59,12 @@ class Sessions {
     bespoke_session* session = nullptr;
     if (bespoke_session_open(model_, &generation, &session, &error)) throw Failed{error};
     open_[number].reset(session);
+    return {{"event", "done"}};
+  }
+
+  Json trim() {
+    bespoke_error* error = nullptr;
+    if (bespoke_trim(model_, &error)) throw Failed{error};
     return {{"event", "done"}};
   }
 

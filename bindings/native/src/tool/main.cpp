@@ -111,9 +111,7 @@ void change(const json& asked) {
   const std::lock_guard<std::mutex> held(running.lock);
   if (!running.model) return;
   bespoke_error* error = nullptr;
-  if (what == "limit") bespoke_set_limit(running.model, value, &error);
-  if (what == "pace") bespoke_set_pace(running.model, value, &error);
-  if (!error) return;
+  if (!(what == "limit" ? bespoke_set_limit : bespoke_set_pace)(running.model, value, &error)) return;
   say({{"event", "refused"}, {"subject", error->subject}, {"got", error->got}, {"expected", error->expected}});
   bespoke_error_free(error);
 }
@@ -166,6 +164,8 @@ std::optional<int64_t> whole(const json& request, const char* name) {
   return found->get<int64_t>();
 }
 
+int32_t end_at_once(void*, const bespoke_progress*) { return 1; }
+
 int32_t on_progress(void*, const bespoke_progress* progress) {
   // A loss that is no number is null in JSON.
   say({{"event", "progress"}, {"phase", bespoke::name_of(static_cast<bespoke::Phase>(progress->phase))}, {"step", progress->step}, {"steps", progress->steps},
@@ -178,6 +178,7 @@ bespoke_status compute(const json& request, bespoke_model* model, char** report,
   call.struct_size = sizeof call;
   call.cancel = cancel;
   call.deadline_seconds = field<double>(request, "deadline_seconds", 0);
+  call.busy_seconds = field<double>(request, "busy_seconds", 0);
   call.progress = on_progress;
   const auto verb = request.at("verb").get<std::string>();
   if (verb == "train") {
@@ -193,6 +194,12 @@ bespoke_status compute(const json& request, bespoke_model* model, char** report,
     training.has_seed = seed.has_value();
     training.seed = seed.value_or(0);
     training.settings = text_of(settings);
+    const bespoke_status status = bespoke_train(model, &training, &call, report, error);
+    if (status != BESPOKE_CANCELLED) return status;
+    // Ended before it began: what this process was asked for is a report, which says so.
+    bespoke_error_free(*error);
+    call.cancel = nullptr;
+    call.progress = end_at_once;
     return bespoke_train(model, &training, &call, report, error);
   }
   if (verb == "evaluate") {
@@ -245,7 +252,7 @@ int install(const json& request) {
   std::vector<bespoke_text> paths;
   for (const std::string& archive : archives) paths.push_back(text_of(archive));
   bespoke_error* error = nullptr;
-  if (bespoke_install(paths.data(), paths.size(), text_of(folder), &options.given, &error)) return fail(error);
+  if (bespoke_install(paths.data(), paths.size(), text_of(folder), &options.given, nullptr, &error)) return fail(error);
   say({{"event", "report"}, {"report", {{"folder", folder}}}});
   return 0;
 }
@@ -264,9 +271,12 @@ int run(const json& request) {
   bespoke_bundle bundle{};
   bundle.struct_size = sizeof bundle;
   bundle.path = text_of(path);
+  bespoke_call call{};
+  call.struct_size = sizeof call;
+  call.busy_seconds = field<double>(request, "busy_seconds", 0);
   bespoke_error* error = nullptr;
   bespoke_model* model = nullptr;
-  if (bespoke_open(&bundle, text_of(state), &options.given, &model, &error)) return fail(error);
+  if (bespoke_open(&bundle, text_of(state), &options.given, &call, &model, &error)) return fail(error);
   {
     const std::lock_guard<std::mutex> held(running.lock);
     running.model = model;

@@ -107,7 +107,13 @@ std::optional<double> loss_on(Steps& machine, const RowSource& rows, const Adapt
 
 std::optional<Evaluation> evaluate(Steps& machine, const RowSource& rows, const AdapterView* adapter, const EvaluationRules& rules,
                                    int64_t examples) {
-  const Sums sums = sums_over(rows, machine, rules, [&](const Batch& batch) { return measured(machine, batch, adapter); });
+  const auto all = static_cast<int64_t>(rows.size());
+  int64_t done = 0;
+  const Sums sums = sums_over(rows, machine, rules, [&](const Batch& batch) {
+    machine.control().tell(Phase::judge, done, all);
+    done += static_cast<int64_t>(batch.row_numbers.size());
+    return measured(machine, batch, adapter);
+  });
   if (sums.tokens == 0) return std::nullopt;
   const double mean = sums.losses / static_cast<double>(sums.tokens);
   const double perplexity = mean < 700 ? std::exp(mean) : std::numeric_limits<double>::infinity();

@@ -297,9 +297,11 @@ TensorSource adapter_of(Bundle& bundle) {
 std::string train(Personal& personal, const TrainRequest& request) {
   const auto began = std::chrono::steady_clock::now();
   const Storage storage = storage_bytes();
+  const bool was_cancelled = personal.control.cancelled();  // before it began: then no run begins either
   personal.control.tell(Phase::open);
   const auto lock = personal.store.trainer_lock();
   ChosenRun chosen = choose_run(personal.bundle.manifest(), personal.store, request);
+  if (was_cancelled && !chosen.goes_on) throw Abandoned{};
   const Run run = chosen_run(personal, request, chosen);
   const Method& method = chosen.method;
   const Fitting fitting = by_fitting_plans(method, personal.control.limits());

@@ -12,6 +12,7 @@
 #include "train/run_length.h"
 #include "train/schedule.h"
 #include "verify/golden_texts.h"
+#include "this_call.h"
 
 namespace bespoke {
 
@@ -333,9 +334,12 @@ std::string verify(Bundle& bundle, const MakeMachine& make_machine, const MakeAn
     checks.push_back(document_of(check));
     if (on_check) on_check(check);
   };
-  int64_t files = 0;
-  for (const auto& entry : bundle.manifest().files) {
-    bundle.hash_again(entry.first);
+  int64_t files = 0, done = 0, all = 0;
+  for (const auto& [name, record] : bundle.manifest().files) all += static_cast<int64_t>(record.size);
+  for (const auto& [name, record] : bundle.manifest().files) {
+    ThisCall::tell(done, all);
+    bundle.hash_again(name);
+    done += static_cast<int64_t>(record.size);
     files++;
   }
   passed({"files", std::nullopt, std::nullopt, files, 0});

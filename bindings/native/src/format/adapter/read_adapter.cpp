@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "format/adapter/adapter_file.h"
+#include "this_call.h"
 
 namespace bespoke {
 
@@ -135,6 +136,7 @@ std::map<std::string, std::vector<float>> read_adapter(const std::string& folder
   fitting.check_shapes();
   std::map<std::string, std::vector<float>> pieces;
   for (const auto& [name, own] : initial) {
+    ThisCall::check();
     std::vector<float> numbers = fitting.piece(name);
     if (manifest.trains(name)) pieces[name] = std::move(numbers);
     else check_frozen(tensors.path(), name, numbers, own);

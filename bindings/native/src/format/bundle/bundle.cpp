@@ -14,6 +14,7 @@
 #include "format/json.h"
 #include "format/untrusted_text.h"
 #include "platform/mapping.h"
+#include "this_call.h"
 
 namespace bespoke {
 
@@ -173,6 +174,7 @@ class OpenBundle : public Bundle {
     RunningSha256 hash;
     const auto chunk = std::make_unique<unsigned char[]>(std::min<uint64_t>(kHashChunk, std::max<uint64_t>(found.size, 1)));
     for (uint64_t done = 0; done < found.size;) {
+      ThisCall::check();
       const size_t wanted = static_cast<size_t>(std::min<uint64_t>(kHashChunk, found.size - done));
       const size_t got = read_at(found.descriptor.get(), chunk.get(), wanted, found.offset + done, subject);
       hash.add({chunk.get(), got});

@@ -16,6 +16,7 @@
 #include "format/untrusted_text.h"
 #include "format/whole_folder.h"
 #include "platform/files.h"
+#include "this_call.h"
 
 namespace bespoke {
 
@@ -60,6 +61,7 @@ std::string hash_through(const Extent& extent, const std::string& subject, Take 
   RunningSha256 hash;
   std::vector<uint8_t> chunk(static_cast<size_t>(std::min<uint64_t>(kChunk, std::max<uint64_t>(extent.size, 1))));
   for (uint64_t done = 0; done < extent.size;) {
+    ThisCall::check();
     const size_t wanted = static_cast<size_t>(std::min<uint64_t>(chunk.size(), extent.size - done));
     const size_t got = read_at(extent.descriptor.get(), chunk.data(), wanted, extent.offset + done, subject);
     hash.add({chunk.data(), got});
@@ -136,7 +138,11 @@ void write_bundle(const std::vector<std::string>& archives, WholeFolder& whole, 
   for (const std::string& name : joined.names()) {
     if (is_reserved(name) && name != kManifest) copy(joined.extent(name), whole, name);
   }
+  int64_t done = 0, all = 0;
+  for (const auto& [name, record] : given->manifest().files) all += static_cast<int64_t>(record.size);
   for (const auto& [name, record] : given->manifest().files) {
+    ThisCall::tell(done, all);
+    done += static_cast<int64_t>(record.size);
     const bool is_linked = !joined.is_archived(name) && whole.link(old + "/" + name, name);
     const std::string sha256 = is_linked ? hash_linked(whole, name) : copy(joined.extent(name), whole, name);
     if (sha256 == record.sha256) continue;

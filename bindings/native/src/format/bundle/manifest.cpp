@@ -187,6 +187,7 @@ class ManifestPieces : public PieceTaker {
   void take_top(const std::string& key, Json& value) {
     if (key == "model") {
       m_.model_name = text(value, "name");
+      m_.licence = text(value, "licence");
       m_.base_sha256 = text(value, "base_sha256");
       m_.decoder_path = text(value["config"], "decoder_path");
       m_.family = text(value["config"], "family");

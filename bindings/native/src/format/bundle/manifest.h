@@ -105,7 +105,7 @@ struct TextRecord {
 struct Manifest {
   std::string sha256;  // of the document
   int64_t minor;       // version of the format that it is written in
-  std::string model_name, base_sha256;
+  std::string model_name, licence, base_sha256;
   std::string family;        // "llama", ...
   std::string decoder_path;  // of the model in transformers, where PEFT's names begin
   int64_t num_layers, num_heads, num_kv_heads, vocab_size;

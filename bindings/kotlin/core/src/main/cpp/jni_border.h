@@ -17,6 +17,7 @@ namespace bespoke_jni {
 struct Classes {
   jclass failure, piece;
   jmethodID make_failure, make_piece, on_progress;
+  jfieldID call_cancel, call_deadline, call_progress, call_wait, call_busy;
 };
 inline Classes classes;  // set once, as the library is loaded
 
@@ -135,16 +136,18 @@ struct Options {
   }
 };
 
-// Token, deadline and progress of a call that computes; `receiver` is a ProgressReceiver or null.
+// What a NativeCall says: token, deadline, progress, waits.
 struct Call {
   JNIEnv* env;
   jobject receiver;
   bespoke_call given{};
 
-  Call(JNIEnv* on, jlong cancel, jdouble deadline_seconds, jobject to) : env(on), receiver(to) {
+  Call(JNIEnv* on, jobject call) : env(on), receiver(on->GetObjectField(call, classes.call_progress)) {
     given.struct_size = sizeof given;
-    given.cancel = pointer<bespoke_cancel>(cancel);
-    given.deadline_seconds = deadline_seconds;
+    given.cancel = pointer<bespoke_cancel>(env->GetLongField(call, classes.call_cancel));
+    given.deadline_seconds = env->GetDoubleField(call, classes.call_deadline);
+    given.wait_seconds = env->GetDoubleField(call, classes.call_wait);
+    given.busy_seconds = env->GetDoubleField(call, classes.call_busy);
     given.context = this;
     if (receiver) given.progress = tell;
   }

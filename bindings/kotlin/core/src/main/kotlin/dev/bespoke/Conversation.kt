@@ -54,7 +54,7 @@ class Conversation internal constructor(private val handle: Handle, private val 
 
     /** Feeds what is new, and gives the pieces of the answer as they come. A collector that stops early stops the answer there. */
     fun say(prompt: Prompt): Flow<String> = flow {
-        handle.compute { session, _ -> NativeApi.sessionFeed(session, prompt.bytes()) }
+        handle.call { session, _ -> NativeApi.sessionFeed(session, prompt.bytes()) }
         stoppedBecause = null
         while (stoppedBecause == null) {
             val piece = next()
@@ -64,8 +64,8 @@ class Conversation internal constructor(private val handle: Handle, private val 
     }
 
     /** One token of the answer, and the text that it completes. */
-    suspend fun next(): AnswerPiece = handle.compute { session, cancel ->
-        NativeApi.sessionNext(session, cancel, 0.0, receiver).typed()
+    suspend fun next(): AnswerPiece = handle.call { session, call ->
+        NativeApi.sessionNext(session, call.with(receiver)).typed()
     }
 
     /** Ends its call, without waiting for it. Closing again does nothing. */

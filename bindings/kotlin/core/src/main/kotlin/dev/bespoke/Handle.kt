@@ -9,7 +9,7 @@ import kotlinx.coroutines.coroutineScope
 import kotlinx.coroutines.withContext
 
 /** A handle of the native side, which refuses calls once it is closed. [close] frees it, however often it is called. */
-internal class Handle(private val handle: Long, private val free: (Long) -> Unit) {
+internal class Handle(private val handle: Long, val waits: Waits, private val free: (Long) -> Unit) {
     private val closed = AtomicBoolean()
 
     fun <T> use(call: (handle: Long) -> T): T = native { call(handle) }
@@ -17,23 +17,8 @@ internal class Handle(private val handle: Long, private val free: (Long) -> Unit
     /** A call that waits for the disk at most: off the caller's dispatcher. */
     suspend fun <T> stored(call: (handle: Long) -> T): T = withContext(Dispatchers.IO) { use(call) }
 
-    /** A call that may take long: never on the caller's dispatcher, and cancelled with the coroutine. It has ended when this returns. */
-    suspend fun <T> compute(call: (handle: Long, cancel: Long) -> T): T {
-        val cancel = NativeApi.cancelNew()
-        try {
-            return coroutineScope {
-                val work = async(Dispatchers.IO) { use { call(it, cancel) } }
-                try {
-                    work.await()
-                } catch (cancelled: CancellationException) {
-                    NativeApi.cancelSet(cancel)
-                    throw cancelled
-                }
-            }
-        } finally {
-            NativeApi.cancelFree(cancel)
-        }
-    }
+    /** A call that may take long, cancelled with the coroutine. */
+    suspend fun <T> call(call: (handle: Long, given: NativeCall) -> T): T = cancellable(waits) { given -> use { call(it, given) } }
 
     fun close() {
         if (!closed.compareAndSet(false, true)) return
@@ -43,5 +28,24 @@ internal class Handle(private val handle: Long, private val free: (Long) -> Unit
             closed.set(false)
             throw busy
         }
+    }
+}
+
+/** Never on the caller's dispatcher, and cancelled with the coroutine. The call has ended when this returns. */
+internal suspend fun <T> cancellable(waits: Waits, call: (NativeCall) -> T): T {
+    val cancel = NativeApi.cancelNew()
+    try {
+        return coroutineScope {
+            // As a result: what a call that was ended throws does not take the place of the cancellation.
+            val work = async(Dispatchers.IO) { runCatching { call(NativeCall(cancel, 0.0, null, waits.waitSeconds, waits.busySeconds)) } }
+            try {
+                work.await().getOrThrow()
+            } catch (cancelled: CancellationException) {
+                NativeApi.cancelSet(cancel)
+                throw cancelled
+            }
+        }
+    } finally {
+        NativeApi.cancelFree(cancel)
     }
 }

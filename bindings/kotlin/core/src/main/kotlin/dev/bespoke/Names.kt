@@ -6,6 +6,7 @@ package dev.bespoke
 internal val CALLS: Map<String, String> = mapOf(
     "abandon_run" to "call abandonRun",
     "add" to "call add",
+    "add_all" to "call addAll",
     "authenticated" to "call authenticated",
     "build" to "in Python, call Personalizer.build",
     "check_settings" to "call checkTraining",
@@ -13,7 +14,9 @@ internal val CALLS: Map<String, String> = mapOf(
     "close" to "call close",
     "conversation" to "call conversation",
     "correct" to "call correct",
+    "count_tokens" to "call countTokens",
     "current_run" to "call currentRun",
+    "describe" to "call describe",
     "dial" to "in Python, call Personalizer.dial",
     "estimate" to "in Python, call Personalizer.estimate",
     "evaluate" to "call evaluate",
@@ -41,11 +44,13 @@ internal val CALLS: Map<String, String> = mapOf(
     "set_pace" to "call setPace",
     "sign_bundle" to "in Python, call bespoke.sign_bundle",
     "train" to "call train",
+    "trim" to "call trim",
     "versions" to "call versions",
 )
 
 /** Settings that have another name than in Python. */
 internal val SETTINGS: Map<String, String> = mapOf(
+    "busy_seconds" to "busySeconds",
     "max_tokens" to "maxTokens",
     "memory_mb" to "memoryMb",
     "most_steps" to "mostSteps",
@@ -57,4 +62,5 @@ internal val SETTINGS: Map<String, String> = mapOf(
     "top_p" to "topP",
     "train" to "settings",
     "trust_base" to "trustBase",
+    "wait_seconds" to "waitSeconds",
 )

@@ -14,13 +14,14 @@ internal object NativeApi {
 
     @JvmStatic external fun open(
         path: ByteArray?, descriptor: Int, offset: Long, size: Long, state: ByteArray, memoryMb: Double, pinSha256: ByteArray?,
-        publicKey: ByteArray?, requireAuthenticated: Boolean, threads: Int, cache: ByteArray?, limitCounts: Int,
+        publicKey: ByteArray?, requireAuthenticated: Boolean, threads: Int, cache: ByteArray?, limitCounts: Int, call: NativeCall,
     ): Long
 
     @JvmStatic external fun close(model: Long)
 
     @JvmStatic external fun install(
         archives: Array<ByteArray>, folder: ByteArray, pinSha256: ByteArray?, publicKey: ByteArray?, requireAuthenticated: Boolean,
+        call: NativeCall,
     )
 
     @JvmStatic external fun authenticated(model: Long): ByteArray
@@ -29,15 +30,23 @@ internal object NativeApi {
 
     @JvmStatic external fun setPace(model: Long, share: Double)
 
-    @JvmStatic external fun addExample(model: Long, json: ByteArray, id: ByteArray?, use: ByteArray?): ByteArray
+    @JvmStatic external fun addExample(model: Long, json: ByteArray, id: ByteArray?, use: ByteArray?, call: NativeCall): ByteArray
 
-    @JvmStatic external fun correct(model: Long, answer: ByteArray, better: ByteArray): ByteArray
+    @JvmStatic external fun addExamples(model: Long, jsons: Array<ByteArray>, use: ByteArray?, call: NativeCall): ByteArray
 
-    @JvmStatic external fun listExamples(model: Long): ByteArray
+    @JvmStatic external fun correct(model: Long, answer: ByteArray, better: ByteArray, call: NativeCall): ByteArray
+
+    @JvmStatic external fun listExamples(model: Long, after: ByteArray?, most: Long): ByteArray
 
     @JvmStatic external fun countExamples(model: Long): Long
 
-    @JvmStatic external fun forgetExample(model: Long, id: ByteArray): ByteArray
+    @JvmStatic external fun forgetExample(model: Long, id: ByteArray, call: NativeCall): ByteArray
+
+    @JvmStatic external fun describe(model: Long): ByteArray
+
+    @JvmStatic external fun countTokens(model: Long, prompt: ByteArray): Long
+
+    @JvmStatic external fun trim(model: Long)
 
     @JvmStatic external fun plannedTraining(model: Long): ByteArray
 
@@ -45,19 +54,19 @@ internal object NativeApi {
 
     @JvmStatic external fun listVersions(model: Long): ByteArray
 
-    @JvmStatic external fun abandonRun(model: Long): Boolean
+    @JvmStatic external fun abandonRun(model: Long, call: NativeCall): Boolean
 
-    @JvmStatic external fun rollback(model: Long): ByteArray
+    @JvmStatic external fun rollback(model: Long, call: NativeCall): ByteArray
 
-    @JvmStatic external fun reset(model: Long)
+    @JvmStatic external fun reset(model: Long, call: NativeCall)
 
-    @JvmStatic external fun exportAdapter(model: Long, folder: ByteArray, format: ByteArray, base: Boolean)
+    @JvmStatic external fun exportAdapter(model: Long, folder: ByteArray, format: ByteArray, base: Boolean, call: NativeCall)
 
-    @JvmStatic external fun importAdapter(model: Long, folder: ByteArray, trustBase: Boolean): Long
+    @JvmStatic external fun importAdapter(model: Long, folder: ByteArray, trustBase: Boolean, call: NativeCall): Long
 
     @JvmStatic external fun resetForNewBase(
         path: ByteArray?, descriptor: Int, offset: Long, size: Long, state: ByteArray, pinSha256: ByteArray?, publicKey: ByteArray?,
-        requireAuthenticated: Boolean,
+        requireAuthenticated: Boolean, call: NativeCall,
     )
 
     @JvmStatic external fun cancelNew(): Long
@@ -68,7 +77,7 @@ internal object NativeApi {
 
     @JvmStatic external fun train(
         model: Long, method: ByteArray?, runSteps: Long, mostSteps: Long, seed: Long, hasSeed: Boolean, settings: ByteArray?, newRun: Boolean,
-        cancel: Long, deadlineSeconds: Double, progress: ProgressReceiver?,
+        call: NativeCall,
     ): ByteArray
 
     @JvmStatic external fun checkTraining(
@@ -76,10 +85,10 @@ internal object NativeApi {
     )
 
     @JvmStatic external fun evaluate(
-        model: Long, split: ByteArray?, examples: ByteArray?, cancel: Long, deadlineSeconds: Double, progress: ProgressReceiver?,
+        model: Long, split: ByteArray?, examples: ByteArray?, call: NativeCall,
     ): ByteArray
 
-    @JvmStatic external fun verify(model: Long, cancel: Long, deadlineSeconds: Double, progress: ProgressReceiver?): ByteArray
+    @JvmStatic external fun verify(model: Long, call: NativeCall): ByteArray
 
     @JvmStatic external fun sessionOpen(
         model: Long, maxTokens: Long, temperature: Double, topP: Double, topK: Long, seed: Long, stopTexts: ByteArray?,
@@ -90,20 +99,36 @@ internal object NativeApi {
 
     @JvmStatic external fun sessionFeed(session: Long, prompt: ByteArray)
 
-    @JvmStatic external fun sessionNext(session: Long, cancel: Long, deadlineSeconds: Double, progress: ProgressReceiver?): NativePiece
+    @JvmStatic external fun sessionNext(session: Long, call: NativeCall): NativePiece
 
     @JvmStatic external fun score(
-        model: Long, prompt: ByteArray, answers: ByteArray, cancel: Long, deadlineSeconds: Double, progress: ProgressReceiver?,
+        model: Long, prompt: ByteArray, answers: ByteArray, call: NativeCall,
     ): ByteArray
 
     @JvmStatic external fun classify(
-        model: Long, prompt: ByteArray, labels: ByteArray, cancel: Long, deadlineSeconds: Double, progress: ProgressReceiver?,
+        model: Long, prompt: ByteArray, labels: ByteArray, call: NativeCall,
     ): ByteArray
 
     @JvmStatic external fun version(): ByteArray
 
     @JvmStatic external fun instructionSet(): ByteArray
 }
+
+/** A bespoke_call, whose fields the native side reads by their names. */
+internal class NativeCall(
+    @JvmField val cancel: Long,
+    @JvmField val deadlineSeconds: Double,
+    @JvmField val progress: ProgressReceiver?,
+    @JvmField val waitSeconds: Double,
+    @JvmField val busySeconds: Double,
+) {
+    /** The same call with a deadline, 0 for none, and someone to tell how far it is. */
+    fun with(progress: ProgressReceiver, deadlineSeconds: Double = 0.0) =
+        NativeCall(cancel, deadlineSeconds, progress, waitSeconds, busySeconds)
+}
+
+/** How long calls wait for their turn and for other processes, as [Options] say. */
+internal class Waits(val waitSeconds: Double = 0.0, val busySeconds: Double = 0.0)
 
 /** Told on the thread of the call; false cancels it. */
 internal fun interface ProgressReceiver {

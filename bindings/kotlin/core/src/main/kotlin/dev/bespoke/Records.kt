@@ -133,6 +133,32 @@ data class Classification(
     @SerialName("log_probability") val logProbability: Double?,
 )
 
+/**
+ * What the open bundle is.
+ *
+ * model:          name of the base model, as it was built
+ * licence:        SPDX id or name of the weights' licence
+ * context_length: tokens of a conversation, answers included
+ * methods:        names of the methods that can train it, the default first
+ * targets:        names of the devices that it was compiled for
+ * takes_text:     whether it has a tokenizer. Otherwise prompts and examples are token ids.
+ * takes_messages: whether it has a chat template
+ * answers:        whether it has a plan for answers
+ * memory_bytes:   the budget that it was built for; None if it was built without one
+ */
+@Serializable
+data class Description(
+    @SerialName("model") val model: String,
+    @SerialName("licence") val licence: String,
+    @SerialName("context_length") val contextLength: Long,
+    @SerialName("methods") val methods: List<String>,
+    @SerialName("targets") val targets: List<String>,
+    @SerialName("takes_text") val takesText: Boolean,
+    @SerialName("takes_messages") val takesMessages: Boolean,
+    @SerialName("answers") val answers: Boolean,
+    @SerialName("memory_bytes") val memoryBytes: Long?,
+)
+
 /** Means over the unmasked tokens of some examples. */
 @Serializable
 data class Evaluation(

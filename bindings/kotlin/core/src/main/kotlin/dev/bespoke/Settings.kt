@@ -45,8 +45,24 @@ class Trust(val pinSha256: String? = null, val publicKey: String? = null, val re
  *     the app itself takes meanwhile does not count. Reports say both ([MemoryReport.idleBytes], [MemoryReport.peakBytes] of the whole process)
  * @property threads null: as many as there are processors
  * @property cache a folder of the app's that an engine may fill and the system may empty
+ * @property waitSeconds how long a call that computes waits for its turn, before it is [Busy]; null: however long it takes
+ * @property busySeconds how long a call waits for another process that uses the state, before it is [Unavailable]; null: however long
  */
-class Options(val trust: Trust = Trust(), val memoryMb: Double? = null, val threads: Int? = null, val cache: String? = null)
+class Options(
+    val trust: Trust = Trust(),
+    val memoryMb: Double? = null,
+    val threads: Int? = null,
+    val cache: String? = null,
+    val waitSeconds: Double? = 0.0,
+    val busySeconds: Double? = 30.0,
+) {
+    init {
+        require(waitSeconds == null || waitSeconds >= 0) { "waitSeconds is 0 or more, or null: got $waitSeconds" }
+        require(busySeconds == null || busySeconds > 0) { "busySeconds is more than 0, or null: got $busySeconds" }
+    }
+
+    internal val waits = Waits(waitSeconds ?: -1.0, busySeconds ?: -1.0)
+}
 
 /**
  * A call of `train`.
@@ -109,6 +125,9 @@ enum class Phase {
 
     /** An answer is made, or its prompt is read. */
     DECODE,
+
+    /** Files are copied, or examples are tokenized again. */
+    STORE,
 }
 
 /**
