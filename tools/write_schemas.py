@@ -42,9 +42,9 @@ CORE_ERRORS = {
 }
 BINDINGS = Path(__file__).resolve().parents[1] / "bindings"
 FOLDER = BINDINGS / "schema"
-HEADER = BINDINGS / "native" / "include" / "bespoke.h"
+HEADER = BINDINGS / "native" / "include" / "bespoke_base.h"
 KOTLIN = BINDINGS / "kotlin" / "core" / "src" / "main" / "kotlin" / "dev" / "bespoke"
-BEGIN, END = "/* <statuses> */\n", "/* </statuses> */\n"
+BEGIN, END = "    /* <statuses> */\n", "    /* </statuses> */\n"
 
 
 def schemas() -> dict[str, str]:
@@ -129,19 +129,24 @@ def constant(error: type[errors.BespokeError]) -> str:
 
 
 def header() -> str:
-    """bespoke.h with the current statuses."""
+    """bespoke_base.h with the current statuses."""
     before, rest = HEADER.read_text().split(BEGIN)
     after = rest.split(END)[1]
-    rows = "".join(f"  {row['constant']} = {row['status']},\n" for row in error_table())
+    rows = "".join(f"    {row['constant']} = {row['status']},\n" for row in error_table())
     return f"{before}{BEGIN}{rows}{END}{after}"
+
+
+def write(path: Path, text: str) -> None:
+    """Writes a file that differs: one that does not keeps its time, so that nothing is compiled again."""
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+        print(path)
 
 
 if __name__ == "__main__":
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, text in schemas().items():
-        (FOLDER / name).write_text(text)
-        print(FOLDER / name)
-    HEADER.write_text(header())
+        write(FOLDER / name, text)
+    write(HEADER, header())
     for name, text in kotlin().items():
-        (KOTLIN / name).write_text(text)
-        print(KOTLIN / name)
+        write(KOTLIN / name, text)
