@@ -32,12 +32,12 @@ internal class Handle(private val handle: Long, val waits: Waits, private val fr
 }
 
 /** Never on the caller's dispatcher, and cancelled with the coroutine. The call has ended when this returns. */
-internal suspend fun <T> cancellable(waits: Waits, call: (NativeCall) -> T): T {
-    val cancel = NativeApi.cancelNew()
+internal suspend fun <T> cancellable(waits: Waits, call: (NativeCall) -> T): T = withContext(Dispatchers.IO) {
+    val cancel = NativeApi.cancelNew()  // here too: the first call loads the native library
     try {
-        return coroutineScope {
+        coroutineScope {
             // As a result: what a call that was ended throws does not take the place of the cancellation.
-            val work = async(Dispatchers.IO) { runCatching { call(NativeCall(cancel, 0.0, null, waits.waitSeconds, waits.busySeconds)) } }
+            val work = async { runCatching { call(NativeCall(cancel, 0.0, null, waits.waitSeconds, waits.busySeconds)) } }
             try {
                 work.await().getOrThrow()
             } catch (cancelled: CancellationException) {
