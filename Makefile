@@ -58,6 +58,7 @@ bench: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
+	$(BIN)/python tools/format_native.py --check
 	$(BIN)/mypy
 	$(BIN)/python tools/check_layers.py
 

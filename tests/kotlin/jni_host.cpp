@@ -108,20 +108,20 @@ int main(int count, char** arguments) {
   const auto on_load = reinterpret_cast<jint (*)(JavaVM*, void*)>(dlsym(library, "JNI_OnLoad"));
   if (!on_load || on_load(&machine, nullptr) != JNI_VERSION_1_6) fail("JNI_OnLoad did not load");
 
-  using Open = jlong (*)(JNIEnv*, jclass, jbyteArray, jint, jlong, jlong, jbyteArray, jdouble, jbyteArray, jbyteArray, jboolean, jint, jbyteArray, jint, jobject);
+  using Open = jlong (*)(JNIEnv*, jclass, jbyteArray, jint, jlong, jlong, jbyteArray, jdouble, jbyteArray, jbyteArray, jboolean, jint,
+                         jbyteArray, jint, jobject);
   using Add = jbyteArray (*)(JNIEnv*, jclass, jlong, jbyteArray, jbyteArray, jbyteArray, jobject);
   using Train = jbyteArray (*)(JNIEnv*, jclass, jlong, jbyteArray, jlong, jlong, jlong, jboolean, jbyteArray, jboolean, jobject);
   using Text = jbyteArray (*)(JNIEnv*, jclass);
   constexpr jint limit_since_open = 1;
   const jobject call = object(new Bytes("the app's receiver"));
-  const jlong model = native<Open>("open")(&environment, nullptr, array(arguments[2]), 0, 0, 0, array(arguments[3]), kMemoryMb, nullptr, nullptr, false,
-                                           1, nullptr, limit_since_open, call);
+  const jlong model = native<Open>("open")(&environment, nullptr, array(arguments[2]), 0, 0, 0, array(arguments[3]), kMemoryMb, nullptr,
+                                           nullptr, false, 1, nullptr, limit_since_open, call);
   for (int i = 4; i < count; i++) {
     const std::string id = "note-" + std::to_string(i - 4);
     native<Add>("addExample")(&environment, nullptr, model, array(arguments[i]), array(id.c_str()), array("train"), call);
   }
-  const jbyteArray report =
-      native<Train>("train")(&environment, nullptr, model, nullptr, 0, 0, 0, false, nullptr, false, call);
+  const jbyteArray report = native<Train>("train")(&environment, nullptr, model, nullptr, 0, 0, 0, false, nullptr, false, call);
   std::printf("%zu\n%s\n%s\n", natives.size(), bytes(native<Text>("instructionSet")(&environment, nullptr)).c_str(), bytes(report).c_str());
   native<void (*)(JNIEnv*, jclass, jlong)>("close")(&environment, nullptr, model);
 }

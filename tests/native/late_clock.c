@@ -13,7 +13,7 @@ static __thread long looks, most = -1;
 void late_from(long n) { looks = 0, most = n; } /* of this thread; less than 0: never */
 long looks_taken(void) { return looks; }
 
-int clock_gettime(clockid_t clock, struct timespec *now) {
+int clock_gettime(clockid_t clock, struct timespec* now) {
   int failed = (int)syscall(SYS_clock_gettime, clock, now);
   if (!failed && clock == CLOCK_MONOTONIC && most >= 0 && looks++ >= most) now->tv_sec += 1000000;
   return failed;

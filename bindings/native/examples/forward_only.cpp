@@ -61,7 +61,8 @@ int main(int argc, char** argv) {
         targets[static_cast<size_t>(row * length + at)] = from[at + 1];
       }
     }
-    const auto given = module.execute("forward", {token_tensor, target_tensor, mask_tensor, g_tensor, rate_tensor, begun_tensor, seed_tensor, step_tensor});
+    const auto given = module.execute(
+        "forward", {token_tensor, target_tensor, mask_tensor, g_tensor, rate_tensor, begun_tensor, seed_tensor, step_tensor});
     if (!given.ok()) fail("a call of 'forward' failed", given.error());
     const Tensor &loss = given->at(0).toTensor(), &found = given->at(1).toTensor();
     for (int32_t query = 0; query < queries; query++) g[static_cast<size_t>(query)] = found.const_data_ptr<float>()[query];

@@ -150,8 +150,10 @@ Batch batch_of(const Case& one, const Plan& plan, Random& random) {
     const std::string name = plan.values[id].role == Role::batch ? array_name(plan.name(id)) : "";
     if (name.empty()) continue;
     BatchArray& array = batch.arrays[name];
-    if (plan.values[id].dtype == DType::int64) array.tokens.assign(cells, one.vocab_size - 1);
-    else array.numbers.assign(cells, 1.0f);
+    if (plan.values[id].dtype == DType::int64)
+      array.tokens.assign(cells, one.vocab_size - 1);
+    else
+      array.numbers.assign(cells, 1.0f);
   }
   return batch;
 }
@@ -200,8 +202,8 @@ bool execute(fuzz::MemoryBundle& bundle, Case& one, Random& random, fuzz::Seen& 
   for (Plan& plan : plans) verify_plan(plan, "plan", bundle.manifest());
   for (Plan& plan : plans) keep_what_runs(plan);
   MemoryGuard guard(no_limits);
-  Machine machine(bundle, one.answers ? nullptr : &one.method, one.answers ? &one.method.plans.front() : nullptr, plans, engine, guard, control,
-                  "");
+  Machine machine(bundle, one.answers ? nullptr : &one.method, one.answers ? &one.method.plans.front() : nullptr, plans, engine, guard,
+                  control, "");
   const Poison poison(machine, plans);
   const Adapter adapter(one);
   machine.fill(adapter.source);
@@ -212,7 +214,7 @@ bool execute(fuzz::MemoryBundle& bundle, Case& one, Random& random, fuzz::Seen& 
   if (has(Section::finish)) actions.push_back(Action::finish);
   if (one.answers) actions = {Action::generate};
   const auto changed = static_cast<Section>(one.section);
-  const Action action = one.section < 0 || one.answers            ? actions[random(actions.size())]
+  const Action action = one.section < 0 || one.answers      ? actions[random(actions.size())]
                         : changed == Section::evaluate_step ? Action::evaluate
                         : changed == Section::finish        ? Action::finish
                                                             : Action::train;

@@ -29,15 +29,15 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-struct Case {  // one method with its plans as they are before they are verified, frees and all; or the plan for answers
+struct Case {              // one method with its plans as they are before they are verified, frees and all; or the plan for answers
   bespoke::Method method;  // of the plan for answers, what stands for one
   bool answers = false;
   std::vector<bespoke::Plan> plans;
   int64_t vocab_size;
-  std::string lost_group;      // of weights, which the bundle is without
+  std::string lost_group;  // of weights, which the bundle is without
   bool shorter_adapter = false;
-  int fewer_recorded = 0;      // values of the journal, at a replay
-  int section = -1;            // that was changed: it is the one to run
+  int fewer_recorded = 0;  // values of the journal, at a replay
+  int section = -1;        // that was changed: it is the one to run
 };
 
 // A bundle in memory: each tensor a block of its own, so that a read beyond it is seen.

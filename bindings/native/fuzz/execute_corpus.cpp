@@ -17,7 +17,8 @@ DType dtype_of(const std::string& name) {
 
 std::vector<TensorSpec> specs(const Json& list) {
   std::vector<TensorSpec> out;
-  for (const Json& spec : list) out.push_back({spec["name"], spec["shape"].get<std::vector<int64_t>>(), dtype_of(spec["dtype"]), spec["role"]});
+  for (const Json& spec : list)
+    out.push_back({spec["name"], spec["shape"].get<std::vector<int64_t>>(), dtype_of(spec["dtype"]), spec["role"]});
   return out;
 }
 

@@ -42,11 +42,13 @@ class Edit {
   // A new value of 2 to each rank, at the end of its region, or under a new name.
   uint32_t value(const bespoke::Allowed& kind, int rank) {
     const std::string number = "value_" + std::to_string(plan_.values.size());
-    return add(kind, std::vector<int64_t>(static_cast<size_t>(rank), 2), kind.role == bespoke::Role::optimizer ? state(number) : "extra." + number);
+    return add(kind, std::vector<int64_t>(static_cast<size_t>(rank), 2),
+               kind.role == bespoke::Role::optimizer ? state(number) : "extra." + number);
   }
   std::string state(const std::string& text) const {  // name of optimizer state, which belongs to a piece
     for (const bespoke::Value& value : plan_.values)
-      if (value.role == bespoke::Role::adapter && value.place == bespoke::PlaceKind::named) return plan_.names[static_cast<size_t>(value.where)] + "." + text;
+      if (value.role == bespoke::Role::adapter && value.place == bespoke::PlaceKind::named)
+        return plan_.names[static_cast<size_t>(value.where)] + "." + text;
     return text;
   }
   uint32_t named(const bespoke::Allowed& kind, int rank, const std::string& text) {
@@ -108,14 +110,20 @@ class Edit {
   }
 
   uint32_t add(const bespoke::Allowed& kind, const std::vector<int64_t>& shape, const std::string& text) {
-    bespoke::Value value{static_cast<uint32_t>(plan_.extents.size()), static_cast<uint8_t>(shape.size()), kind.dtype, kind.role,
-                         kind.lifetime, kind.place, 0};
+    bespoke::Value value{static_cast<uint32_t>(plan_.extents.size()),
+                         static_cast<uint8_t>(shape.size()),
+                         kind.dtype,
+                         kind.role,
+                         kind.lifetime,
+                         kind.place,
+                         0};
     plan_.extents.insert(plan_.extents.end(), shape.begin(), shape.end());
     plan_.values.push_back(value);
     const auto id = static_cast<uint32_t>(plan_.values.size() - 1);
     bespoke::Value& added = plan_.values.back();
     if (kind.place == bespoke::PlaceKind::named) added.where = name(text);
-    if (kind.place == bespoke::PlaceKind::number) added.where = random_(8) ? static_cast<int64_t>(random_(2)) : INT64_MAX - static_cast<int64_t>(random_(2));
+    if (kind.place == bespoke::PlaceKind::number)
+      added.where = random_(8) ? static_cast<int64_t>(random_(2)) : INT64_MAX - static_cast<int64_t>(random_(2));
     if (kind.place == bespoke::PlaceKind::arena) added.where = at_the_end(plan_.estimate.arena_bytes, plan_.bytes(id));
     if (kind.place == bespoke::PlaceKind::scratch) added.where = at_the_end(plan_.estimate.scratch_bytes, plan_.bytes(id));
     return id;

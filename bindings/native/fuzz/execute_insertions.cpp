@@ -24,8 +24,8 @@ std::vector<Section> sections_for(const Allowed& kind) {
   if (kind.role == Role::scalar && kind.dtype == DType::int64) return {Section::prefill, Section::decode};
   if (kind.role == Role::scalar) return {Section::train_step, Section::micro_step, Section::apply_step};
   if (kind.role == Role::batch) return {Section::train_step, Section::micro_step, Section::evaluate_step};
-  return {Section::train_step, Section::micro_step, Section::apply_step, Section::finish, Section::evaluate_step, Section::prefill,
-          Section::decode};
+  return {Section::train_step,    Section::micro_step, Section::apply_step, Section::finish,
+          Section::evaluate_step, Section::prefill,    Section::decode};
 }
 
 // A new value used in as many ways as its kind has.
@@ -40,7 +40,8 @@ class Insertion {
     const bool whole = shape_is_library(id);
     if (kind.role == Role::weight) edit_.put(Op::load, edit_.name("extra"));
     if (kind.lifetime == Lifetime::section) define(id, kind, rank);
-    if (whole && kind.lifetime != Lifetime::section && writable(kind)) edit_.call(graph_of("make", kind.dtype, rank), {}, {{id, How::into}});
+    if (whole && kind.lifetime != Lifetime::section && writable(kind))
+      edit_.call(graph_of("make", kind.dtype, rank), {}, {{id, How::into}});
     if (whole && random_(2)) edit_.call(graph_of("take", kind.dtype, rank), {Reference{id}}, {});
     if (whole && rank > 0 && random_(2)) edit_.call(graph_of("half", kind.dtype, rank), {half(id)}, {});
     if (kind.role == Role::batch && rank == 2) edit_.call(copies_graph(id), {Reference{id}}, {});
@@ -166,11 +167,20 @@ bool of_the_table(Case& one, const Corpus& corpus, Random& random) {
 bool of_any_kind(Case& one, const Corpus& corpus, Random& random) {
   Allowed kind = the_rules().values[random(the_rules().values.size())];
   switch (random(5)) {
-    case 0: kind.role = static_cast<Role>(random(8)); break;
-    case 1: kind.lifetime = static_cast<Lifetime>(random(6)); break;
-    case 2: kind.place = static_cast<PlaceKind>(random(4)); break;
-    case 3: kind.dtype = static_cast<DType>(random(4)); break;
-    default: break;
+    case 0:
+      kind.role = static_cast<Role>(random(8));
+      break;
+    case 1:
+      kind.lifetime = static_cast<Lifetime>(random(6));
+      break;
+    case 2:
+      kind.place = static_cast<PlaceKind>(random(4));
+      break;
+    case 3:
+      kind.dtype = static_cast<DType>(random(4));
+      break;
+    default:
+      break;
   }
   return Insertion(one, corpus, random).insert(kind, static_cast<int>(random(random(2) ? 9 : 3)));
 }
@@ -179,8 +189,10 @@ bool of_another_kind(Case& one, const Corpus& corpus, Random& random) {  // what
   constexpr Role roles[] = {Role::scalar, Role::constant, Role::batch, Role::recorded};
   Allowed kind{roles[random(4)], Lifetime::call, PlaceKind::named, random(2) ? DType::float32 : DType::int64, 0, 8};
   if (kind.role == Role::constant) kind.dtype = DType::int64, kind.place = random(2) ? PlaceKind::named : PlaceKind::number;
-  if (kind.role == Role::recorded) kind = {Role::recorded, Lifetime::section, PlaceKind::scratch, DType::float32, 0, 8};
-  else if (random(2)) kind.lifetime = Lifetime::session, kind.place = PlaceKind::named;
+  if (kind.role == Role::recorded)
+    kind = {Role::recorded, Lifetime::section, PlaceKind::scratch, DType::float32, 0, 8};
+  else if (random(2))
+    kind.lifetime = Lifetime::session, kind.place = PlaceKind::named;
   return Insertion(one, corpus, random).insert(kind, static_cast<int>(random(6)));
 }
 
@@ -212,12 +224,17 @@ bool misuse(Case& one, const Corpus& corpus, Random& random) {
 
 const std::vector<Mutation>& insertions() {
   static const std::vector<Mutation> all = {
-      {"insert a value of the table", of_the_table}, {"insert a value of the table", of_the_table},
-      {"insert a value of the table", of_the_table}, {"insert a value of the table", of_the_table},
-      {"insert a value of any kind", of_any_kind},   {"insert what is bound as another kind", of_another_kind},
+      {"insert a value of the table", of_the_table},
+      {"insert a value of the table", of_the_table},
+      {"insert a value of the table", of_the_table},
+      {"insert a value of the table", of_the_table},
+      {"insert a value of any kind", of_any_kind},
+      {"insert what is bound as another kind", of_another_kind},
       {"insert a state of one name in two plans", state_in_two_plans},
-      {"insert noise of any dtype", misuse<0>},      {"insert a record of any dtype and shape", misuse<1>},
-      {"insert an emit of any dtype", misuse<2>},    {"insert an addition of any dtype", misuse<3>},
+      {"insert noise of any dtype", misuse<0>},
+      {"insert a record of any dtype and shape", misuse<1>},
+      {"insert an emit of any dtype", misuse<2>},
+      {"insert an addition of any dtype", misuse<3>},
   };
   return all;
 }

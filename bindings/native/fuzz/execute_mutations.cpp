@@ -32,18 +32,22 @@ Instruction* an_instruction(Case& one, Plan& plan, Random& random, std::initiali
   return fit.empty() ? nullptr : fit[random(fit.size())];
 }
 
-uint32_t an_id(const Plan& plan, Random& random) {
-  return static_cast<uint32_t>(random(plan.values.size() + (random(16) == 0)));
-}
+uint32_t an_id(const Plan& plan, Random& random) { return static_cast<uint32_t>(random(plan.values.size() + (random(16) == 0))); }
 
 uint64_t a_size(uint64_t size, Random& random) {
   switch (random(8)) {
-    case 0: return UINT64_MAX - random(128);
-    case 1: return UINT64_MAX - 4095 + random(4096);
-    case 2: return size - std::min<uint64_t>(size, random(256));
-    case 3: return 0;
-    case 4: return uint64_t{1} << (20 + random(8));
-    default: return size + random(4096);
+    case 0:
+      return UINT64_MAX - random(128);
+    case 1:
+      return UINT64_MAX - 4095 + random(4096);
+    case 2:
+      return size - std::min<uint64_t>(size, random(256));
+    case 3:
+      return 0;
+    case 4:
+      return uint64_t{1} << (20 + random(8));
+    default:
+      return size + random(4096);
   }
 }
 
@@ -74,15 +78,22 @@ bool where(Case& one, const Corpus&, Random& random) {
   Plan& plan = a_plan(one, random);
   Value& value = a_value(plan, random);
   switch (value.place) {
-    case PlaceKind::named: value.where = static_cast<int64_t>(random(plan.names.size())); return true;
+    case PlaceKind::named:
+      value.where = static_cast<int64_t>(random(plan.names.size()));
+      return true;
     case PlaceKind::number: {
       const int64_t numbers[] = {0, 1, 2, -1, INT64_MAX, INT64_MIN, static_cast<int64_t>(random(16))};
       value.where = numbers[random(7)];
       return true;
     }
     default: {
-      const int64_t offsets[] = {0, value.where + 64, value.where - 64, value.where + 1, static_cast<int64_t>(16 * random(1 << 12)),
-                                 static_cast<int64_t>(plan.estimate.arena_bytes), INT64_MAX - 63};
+      const int64_t offsets[] = {0,
+                                 value.where + 64,
+                                 value.where - 64,
+                                 value.where + 1,
+                                 static_cast<int64_t>(16 * random(1 << 12)),
+                                 static_cast<int64_t>(plan.estimate.arena_bytes),
+                                 INT64_MAX - 63};
       value.where = std::max<int64_t>(0, offsets[random(7)]);
       return true;
     }
@@ -95,8 +106,10 @@ bool extents(Case& one, const Corpus&, Random& random) {
   std::vector<int64_t> shape(plan.shape(static_cast<uint32_t>(&value - plan.values.data())),
                              plan.shape(static_cast<uint32_t>(&value - plan.values.data())) + value.rank);
   if (shape.empty() || random(4) == 0) {
-    if (random(2) && !shape.empty()) shape.pop_back();
-    else if (shape.size() < 8) shape.push_back(static_cast<int64_t>(random(4)));
+    if (random(2) && !shape.empty())
+      shape.pop_back();
+    else if (shape.size() < 8)
+      shape.push_back(static_cast<int64_t>(random(4)));
   } else {
     int64_t& extent = shape[random(shape.size())];
     const int64_t others[] = {extent + 1, extent - 1, extent * 2, 0, int64_t{1} << 40, int64_t{1} << 31};
@@ -196,11 +209,20 @@ bool fields(Case& one, const Corpus&, Random& random) {
   Instruction* i = an_instruction(one, plan, random, {Op::noise, Op::zero, Op::record, Op::store, Op::emit, Op::free});
   if (i == nullptr) return false;
   switch (i->op) {
-    case Op::noise: (random(2) ? i->a : i->b) = random(4) ? an_id(plan, random) : UINT32_MAX; break;
-    case Op::record: (random(2) ? i->a : i->b) = an_id(plan, random); break;
-    case Op::emit: i->b = an_id(plan, random); break;
-    case Op::free: i->a = i->group ? static_cast<uint32_t>(random(plan.names.size())) : an_id(plan, random); break;
-    default: i->a = an_id(plan, random);
+    case Op::noise:
+      (random(2) ? i->a : i->b) = random(4) ? an_id(plan, random) : UINT32_MAX;
+      break;
+    case Op::record:
+      (random(2) ? i->a : i->b) = an_id(plan, random);
+      break;
+    case Op::emit:
+      i->b = an_id(plan, random);
+      break;
+    case Op::free:
+      i->a = i->group ? static_cast<uint32_t>(random(plan.names.size())) : an_id(plan, random);
+      break;
+    default:
+      i->a = an_id(plan, random);
   }
   return true;
 }
@@ -274,8 +296,10 @@ bool fewer_recorded(Case& one, const Corpus&, Random& random) {
   return one.method.replayable;
 }
 bool replayable(Case& one, const Corpus&, Random& random) {
-  if (random(2)) one.method.replayable = !one.method.replayable;
-  else for (Plan& plan : one.plans) plan.replayable = !plan.replayable;
+  if (random(2))
+    one.method.replayable = !one.method.replayable;
+  else
+    for (Plan& plan : one.plans) plan.replayable = !plan.replayable;
   return true;
 }
 
@@ -283,16 +307,37 @@ bool replayable(Case& one, const Corpus&, Random& random) {
 
 const std::vector<Mutation>& mutations() {
   static const std::vector<Mutation> all = [] {
-    std::vector<Mutation> list = {
-        {"role", role}, {"lifetime", lifetime}, {"dtype", dtype}, {"place", place}, {"offset, name or number", where},
-        {"shape", extents}, {"arena_bytes", arena_bytes}, {"scratch_bytes", scratch_bytes}, {"graph", graph},
-        {"instruction removed", removed}, {"instruction doubled", doubled}, {"instructions exchanged", moved}, {"operand", operand},
-        {"range", range}, {"scalar of a range", range_scalar}, {"how of a result", how}, {"field of an instruction", fields},
-        {"group of a load", load}, {"sections exchanged", sections}, {"section lost", lost_section},
-        {"batch_size of a plan", batch_of_plan}, {"batch_size of the training", batch_of_training}, {"batch_size of both", batch_of_both},
-        {"sequence_length of a plan", length}, {"sequence_length everywhere", length_of_all}, {"accumulation", accumulation},
-        {"vocab_size", vocabulary}, {"weight group lost", lost_group}, {"adapter shorter than the plan", shorter_adapter},
-        {"journal shorter than the plan", fewer_recorded}, {"replayable", replayable}};
+    std::vector<Mutation> list = {{"role", role},
+                                  {"lifetime", lifetime},
+                                  {"dtype", dtype},
+                                  {"place", place},
+                                  {"offset, name or number", where},
+                                  {"shape", extents},
+                                  {"arena_bytes", arena_bytes},
+                                  {"scratch_bytes", scratch_bytes},
+                                  {"graph", graph},
+                                  {"instruction removed", removed},
+                                  {"instruction doubled", doubled},
+                                  {"instructions exchanged", moved},
+                                  {"operand", operand},
+                                  {"range", range},
+                                  {"scalar of a range", range_scalar},
+                                  {"how of a result", how},
+                                  {"field of an instruction", fields},
+                                  {"group of a load", load},
+                                  {"sections exchanged", sections},
+                                  {"section lost", lost_section},
+                                  {"batch_size of a plan", batch_of_plan},
+                                  {"batch_size of the training", batch_of_training},
+                                  {"batch_size of both", batch_of_both},
+                                  {"sequence_length of a plan", length},
+                                  {"sequence_length everywhere", length_of_all},
+                                  {"accumulation", accumulation},
+                                  {"vocab_size", vocabulary},
+                                  {"weight group lost", lost_group},
+                                  {"adapter shorter than the plan", shorter_adapter},
+                                  {"journal shorter than the plan", fewer_recorded},
+                                  {"replayable", replayable}};
     for (int times = 0; times < 4; times++) list.insert(list.end(), insertions().begin(), insertions().end());
     return list;
   }();

@@ -40,16 +40,25 @@ inline void change(Json& document, std::minstd_rand& random) {
     const auto at = static_cast<Json::difference_type>(random() % node.size());
     const Json element = node[static_cast<size_t>(at)];
     switch (random() % 4) {
-      case 0: node.erase(node.begin() + at); break;
-      case 1: node.insert(node.begin() + at, node[random() % node.size()]); break;
-      case 2: std::swap(node[static_cast<size_t>(at)], node[random() % node.size()]); break;
-      default: node.push_back(element);
+      case 0:
+        node.erase(node.begin() + at);
+        break;
+      case 1:
+        node.insert(node.begin() + at, node[random() % node.size()]);
+        break;
+      case 2:
+        std::swap(node[static_cast<size_t>(at)], node[random() % node.size()]);
+        break;
+      default:
+        node.push_back(element);
     }
   } else if (node.is_object() && !node.empty() && random() % 4) {
     auto member = node.begin();
     std::advance(member, static_cast<std::ptrdiff_t>(random() % node.size()));
-    if (random() % 3) *member = other;
-    else node.erase(member);
+    if (random() % 3)
+      *member = other;
+    else
+      node.erase(member);
   } else {
     node = other;
   }

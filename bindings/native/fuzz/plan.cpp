@@ -29,12 +29,17 @@ void check_reference(const Plan& plan, const Reference& reference) {
 
 void check_instruction(const Plan& plan, const Instruction& i) {
   switch (i.op) {
-    case Op::load: return must(i.a < plan.names.size());
-    case Op::free: return must(i.group && i.a < plan.names.size());
+    case Op::load:
+      return must(i.a < plan.names.size());
+    case Op::free:
+      return must(i.group && i.a < plan.names.size());
     case Op::zero:
-    case Op::noise: return must(i.a < plan.values.size());
-    case Op::record: return must(i.a < plan.values.size() && i.b < plan.values.size());
-    case Op::emit: return must(i.a < plan.names.size() && i.b < plan.values.size());
+    case Op::noise:
+      return must(i.a < plan.values.size());
+    case Op::record:
+      return must(i.a < plan.values.size() && i.b < plan.values.size());
+    case Op::emit:
+      return must(i.a < plan.names.size() && i.b < plan.values.size());
     case Op::store:
       must(i.a < plan.values.size() && plan.values[i.a].lifetime == Lifetime::state && i.b < plan.references.size());
       return check_reference(plan, plan.references[i.b]);
@@ -59,7 +64,8 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   const char* path = std::getenv("BESPOKE_FUZZ_MANIFEST");
   std::ifstream file(path ? path : "", std::ios::binary);
   const std::string document{std::istreambuf_iterator<char>(file), {}};
-  manifest = std::make_unique<Manifest>(read_manifest({reinterpret_cast<const uint8_t*>(document.data()), document.size()}, "manifest.json"));
+  manifest =
+      std::make_unique<Manifest>(read_manifest({reinterpret_cast<const uint8_t*>(document.data()), document.size()}, "manifest.json"));
   return 0;
 }
 

@@ -12,8 +12,9 @@ using namespace bespoke;
 
 namespace {
 
-constexpr const char* kDefinitions[] = {"Call", "Emit", "Estimate", "Free", "GraphRef", "Load", "Noise", "Record", "Store", "ValueRecord", "Zero",
-                                        "", "GraphRecord", "MethodRecord", "ModelRecord", "TargetRecord", "TextRecord", "Training", "LoraRecord"};
+constexpr const char* kDefinitions[] = {
+    "Call", "Emit", "Estimate",    "Free",         "GraphRef",    "Load",         "Noise",      "Record",   "Store",     "ValueRecord",
+    "Zero", "",     "GraphRecord", "MethodRecord", "ModelRecord", "TargetRecord", "TextRecord", "Training", "LoraRecord"};
 constexpr size_t kCount = sizeof kDefinitions / sizeof *kDefinitions, kOfPlans = 11;
 
 struct Nothing : PieceTaker {
@@ -49,7 +50,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const size_t which = data[0] % (kCount + 1);
   const Schema& schema = which < kOfPlans ? plans : manifests;
-  const Schema::Part& part = which == kCount || !*kDefinitions[which] ? (data[0] & 0x80 ? plans : manifests).root() : schema.definition(kDefinitions[which]);
+  const Schema::Part& part =
+      which == kCount || !*kDefinitions[which] ? (data[0] & 0x80 ? plans : manifests).root() : schema.definition(kDefinitions[which]);
   const JsonRules rules{"document", Kind::Bundle, "Get it again", 1 << 16, 12, 10'000};
   try {
     check(&part == &plans.root() ? plans : schema, part, {data + 1, size - 1}, rules);

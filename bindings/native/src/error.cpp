@@ -9,10 +9,7 @@
 namespace bespoke {
 
 Error::Error(Kind kind, Wording subject, Wording got, Wording expected, Wording next_step)
-    : kind(kind),
-      subject(printable(std::move(subject))),
-      got(printable(std::move(got))),
-      expected(printable(std::move(expected))),
+    : kind(kind), subject(printable(std::move(subject))), got(printable(std::move(got))), expected(printable(std::move(expected))),
       next_step(printable(std::move(next_step))) {
   const std::string &about = this->subject, &was = this->got, &wanted = this->expected, &then = this->next_step;
   message = about + ": got " + was + "; expected " + wanted + ". " + then + ".";  // as texts: a verb that begins a part stays capitalized
@@ -23,8 +20,7 @@ std::string references_of(const Error& error) {
       {"subject", &error.subject}, {"got", &error.got}, {"expected", &error.expected}, {"next_step", &error.next_step}};
   std::string json;
   for (const auto& [name, words] : parts)
-    if (const std::string part = json_of(*words); !part.empty())
-      json += std::string(json.empty() ? "{" : ",") + "\"" + name + "\":" + part;
+    if (const std::string part = json_of(*words); !part.empty()) json += std::string(json.empty() ? "{" : ",") + "\"" + name + "\":" + part;
   return json.empty() ? json : json + "}";
 }
 
@@ -39,7 +35,8 @@ Error withheld(int error_number, const std::string& subject) {
 const char* name_of(Kind kind) {
   switch (kind) {
 #define BESPOKE_ERROR(kind, name, status) \
-  case Kind::kind: return name;
+  case Kind::kind:                        \
+    return name;
 #include "../../schema/error_kinds.inc"
 #undef BESPOKE_ERROR
   }
@@ -49,7 +46,8 @@ const char* name_of(Kind kind) {
 int status_of(Kind kind) {
   switch (kind) {
 #define BESPOKE_ERROR(kind, name, status) \
-  case Kind::kind: return status;
+  case Kind::kind:                        \
+    return status;
 #include "../../schema/error_kinds.inc"
 #undef BESPOKE_ERROR
   }

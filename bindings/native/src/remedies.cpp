@@ -93,7 +93,8 @@ Wording printable(Wording words) {
 std::string json_of(const Wording& words) {
   if (words.pieces.empty()) return "";
   std::string json;
-  for (const Wording::Piece& piece : words.pieces) json += (json.empty() ? "[" : ",") + (piece.json.empty() ? json_text_of(piece.text) : piece.json);
+  for (const Wording::Piece& piece : words.pieces)
+    json += (json.empty() ? "[" : ",") + (piece.json.empty() ? json_text_of(piece.text) : piece.json);
   return json + "]";
 }
 

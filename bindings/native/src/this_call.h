@@ -68,9 +68,9 @@ class ThisCall {
 
   // Throws Abandoned where the call must end. Nothing where this thread serves none, or where the call is committed.
   static void check();
-  static void check_while_waiting();  // the same, also of a call that computes
+  static void check_while_waiting();            // the same, also of a call that computes
   static void tell(int64_t done, int64_t all);  // how many examples, or bytes of files, are done; with a `check` before and after
-  static double busy_seconds();  // of this thread's call, or what a call has that says nothing
+  static double busy_seconds();                 // of this thread's call, or what a call has that says nothing
 
  private:
   friend class Committed;

@@ -7,20 +7,20 @@
 
 const char *bundle, *state;
 
-bespoke_text text(const char *characters) {
+bespoke_text text(const char* characters) {
   bespoke_text text = {characters, characters ? strlen(characters) : 0};
   return text;
 }
 
-bespoke_status open_at(const char *path, const char *folder, const bespoke_options *options, bespoke_model **model,
-                              bespoke_error **error) {
+bespoke_status open_at(const char* path, const char* folder, const bespoke_options* options, bespoke_model** model, bespoke_error** error) {
   bespoke_bundle place = {.struct_size = sizeof place, .path = text(path)};
   return bespoke_open(&place, text(folder), options, NULL, model, error);
 }
 
-int is(bespoke_error *error, bespoke_status status, const char *kind) {
-  int holds = error && status && error->struct_size >= offsetof(bespoke_error, next_step) + sizeof error->next_step && error->status == status && !strcmp(error->kind, kind) &&
-              *error->subject && *error->got && *error->expected && *error->next_step;
+int is(bespoke_error* error, bespoke_status status, const char* kind) {
+  int holds = error && status && error->struct_size >= offsetof(bespoke_error, next_step) + sizeof error->next_step &&
+              error->status == status && !strcmp(error->kind, kind) && *error->subject && *error->got && *error->expected &&
+              *error->next_step;
   if (!holds && error) fprintf(stderr, "%d, %s: %s: got %s\n", status, error->kind, error->subject, error->got);
   bespoke_error_free(error);
   return holds;
@@ -31,9 +31,9 @@ bespoke_options plain(void) {
   return options;
 }
 
-bespoke_model *opened(const bespoke_options *options) {
-  bespoke_model *model = NULL;
-  bespoke_error *error = NULL;
+bespoke_model* opened(const bespoke_options* options) {
+  bespoke_model* model = NULL;
+  bespoke_error* error = NULL;
   if (open_at(bundle, state, options, &model, &error)) fprintf(stderr, "%s: got %s\n", error->subject, error->got);
   EXPECT(model && !error);
   return model;
@@ -43,8 +43,8 @@ bespoke_model *opened(const bespoke_options *options) {
 
 static void nulls_before_a_model_is_open(void) {
   EXPECT(bespoke_api_version() == (BESPOKE_API_MAJOR << 16 | BESPOKE_API_MINOR));
-  bespoke_model *model = (bespoke_model *)1;
-  bespoke_error *error = NULL;
+  bespoke_model* model = (bespoke_model*)1;
+  bespoke_error* error = NULL;
   bespoke_status code = bespoke_open(NULL, text(state), NULL, NULL, &model, &error);
   EXPECT(!model && is(error, code, "ConfigError"));
   EXPECT(open_at(NULL, state, NULL, &model, NULL) == BESPOKE_CONFIG_ERROR);
@@ -57,7 +57,7 @@ static void nulls_before_a_model_is_open(void) {
   EXPECT(is(error, code, "ConfigError"));
   code = open_at(bundle, NULL, NULL, &model, &error);
   EXPECT(is(error, code, "ConfigError"));
-  char *report = (char *)1;
+  char* report = (char*)1;
   code = bespoke_train(NULL, NULL, NULL, &report, &error);
   EXPECT(!report && is(error, code, "ConfigError"));
   code = bespoke_evaluate(NULL, text("train"), text(NULL), NULL, &report, &error);
@@ -83,9 +83,9 @@ static void nulls_before_a_model_is_open(void) {
 
 static void nulls_of_an_open_model(void) {
   bespoke_options options = plain();
-  bespoke_model *model = opened(&options);
-  bespoke_error *error = NULL;
-  char *report = NULL;
+  bespoke_model* model = opened(&options);
+  bespoke_error* error = NULL;
+  char* report = NULL;
   bespoke_status code = bespoke_evaluate(model, text(NULL), text(NULL), NULL, &report, &error);
   EXPECT(!report && is(error, code, "ConfigError"));
   EXPECT(bespoke_evaluate(model, text("train"), text(NULL), NULL, NULL, NULL) == 0);
@@ -102,26 +102,31 @@ static void nulls_of_an_open_model(void) {
 
 static int destroyed, opens, refusal = 1;
 
-static int refuse_to_open(void *context, const bespoke_artifact *artifact, void **program, char *message, size_t message_size) {
+static int refuse_to_open(void* context, const bespoke_artifact* artifact, void** program, char* message, size_t message_size) {
   (void)context, (void)artifact, (void)program;
   opens++;
   snprintf(message, message_size, "%0600d the engine of the test opens nothing", 0); /* as long as a system's words of libraries */
   return refusal;
 }
 
-static int refuse_to_run(void *context, void *program, const bespoke_tensor *const *operands, size_t operand_count,
-                         const bespoke_tensor *const *results, size_t result_count, char *message, size_t message_size) {
+static int refuse_to_run(void* context, void* program, const bespoke_tensor* const* operands, size_t operand_count,
+                         const bespoke_tensor* const* results, size_t result_count, char* message, size_t message_size) {
   (void)context, (void)program, (void)operands, (void)operand_count, (void)results, (void)result_count, (void)message;
   (void)message_size;
   return 1;
 }
 
-static void close_nothing(void *context, void *program) { (void)context, (void)program; }
-static void count_destroyed(void *context) { ++*(int *)context; }
+static void close_nothing(void* context, void* program) { (void)context, (void)program; }
+static void count_destroyed(void* context) { ++*(int*)context; }
 
-static bespoke_engine engine_of_the_test(const char *target) {
-  bespoke_engine engine = {.struct_size = sizeof engine, .target = target, .context = &destroyed, .open = refuse_to_open,
-                           .run = refuse_to_run, .close = close_nothing, .destroy = count_destroyed};
+static bespoke_engine engine_of_the_test(const char* target) {
+  bespoke_engine engine = {.struct_size = sizeof engine,
+                           .target = target,
+                           .context = &destroyed,
+                           .open = refuse_to_open,
+                           .run = refuse_to_run,
+                           .close = close_nothing,
+                           .destroy = count_destroyed};
   return engine;
 }
 
@@ -130,10 +135,10 @@ static void an_engine_is_copied_and_destroyed_once(void) {
   bespoke_engine engine = engine_of_the_test(target);
   bespoke_options options = plain();
   options.engine = &engine;
-  bespoke_model *model = opened(&options);
+  bespoke_model* model = opened(&options);
   memset(target, '!', sizeof target - 1); /* what was given may go: the model has its own */
   memset(&engine, 0, sizeof engine);
-  bespoke_error *error = NULL;
+  bespoke_error* error = NULL;
   bespoke_status code = bespoke_evaluate(model, text("train"), text(NULL), NULL, NULL, &error);
   EXPECT(opens == 1 && is(error, code, "BundleError"));
   EXPECT(destroyed == 0);
@@ -144,19 +149,23 @@ static void an_engine_is_copied_and_destroyed_once(void) {
 static void what_the_device_lacks_is_not_the_bundles_fault(void) {
   const struct {
     int code;
-    const char *kind;
-  } known[] = {{1, "BundleError"}, {BESPOKE_ENGINE_OTHER_SIGNATURE, "BundleError"}, {BESPOKE_ENGINE_NO_MEMORY, "BudgetExceeded"},
-               {BESPOKE_ENGINE_DISK_FULL, "DiskFull"}, {BESPOKE_ENGINE_MISSING_DEPENDENCY, "MissingDependency"},
-               {BESPOKE_ENGINE_UNAVAILABLE, "Unavailable"}, {1000, "BundleError"}};
+    const char* kind;
+  } known[] = {{1, "BundleError"},
+               {BESPOKE_ENGINE_OTHER_SIGNATURE, "BundleError"},
+               {BESPOKE_ENGINE_NO_MEMORY, "BudgetExceeded"},
+               {BESPOKE_ENGINE_DISK_FULL, "DiskFull"},
+               {BESPOKE_ENGINE_MISSING_DEPENDENCY, "MissingDependency"},
+               {BESPOKE_ENGINE_UNAVAILABLE, "Unavailable"},
+               {1000, "BundleError"}};
   bespoke_engine engine = engine_of_the_test("executorch");
   bespoke_options options = plain();
   options.engine = &engine;
-  bespoke_model *model = opened(&options);
+  bespoke_model* model = opened(&options);
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-    bespoke_error *error = NULL;
+    bespoke_error* error = NULL;
     refusal = known[i].code;
     const bespoke_status code = bespoke_evaluate(model, text("train"), text(NULL), NULL, NULL, &error);
-    EXPECT(error && strstr(error->got, "opens nothing")); /* whole */
+    EXPECT(error && strstr(error->got, "opens nothing"));                                    /* whole */
     if (known[i].code == BESPOKE_ENGINE_UNAVAILABLE) EXPECT(strstr(error->expected, "soc")); /* options say what it was built for */
     EXPECT(is(error, code, known[i].kind));
   }
@@ -167,7 +176,7 @@ static void an_engine_is_left_to_its_caller_where_opening_fails(void) {
   bespoke_engine engine = engine_of_the_test("executorch");
   bespoke_options options = plain();
   options.engine = &engine;
-  bespoke_model *model = NULL;
+  bespoke_model* model = NULL;
   EXPECT(open_at("/nonexistent", state, &options, &model, NULL) && !destroyed);
   EXPECT(open_at(bundle, "/dev/null/state", &options, &model, NULL) && !destroyed);
   EXPECT(open_at(NULL, state, &options, &model, NULL) && !destroyed);
@@ -188,7 +197,7 @@ static void an_engine_is_left_to_its_caller_where_opening_fails(void) {
   EXPECT(open_at(bundle, state, &options, &model, NULL) == BESPOKE_CONFIG_ERROR && !destroyed);
 }
 
-static bespoke_status evaluated(bespoke_model *model, bespoke_error **error) {
+static bespoke_status evaluated(bespoke_model* model, bespoke_error** error) {
   return bespoke_evaluate(model, text("train"), text(NULL), NULL, NULL, error);
 }
 
@@ -197,10 +206,10 @@ static void the_threads_of_a_process_are_set_while_a_model_that_has_computed_is_
   two.threads = 2, any.threads = 0;
   bespoke_model *first = opened(&one), *other = opened(&two);
   EXPECT(evaluated(first, NULL) == 0);
-  bespoke_error *error = NULL;
+  bespoke_error* error = NULL;
   bespoke_status code = evaluated(other, &error);
   EXPECT(is(error, code, "ConfigError"));
-  bespoke_model *second = opened(&any);
+  bespoke_model* second = opened(&any);
   EXPECT(evaluated(second, NULL) == 0); /* shares them */
   EXPECT(bespoke_close(first, -1, NULL) == 0);
   code = evaluated(other, &error);
@@ -215,9 +224,9 @@ static void the_threads_of_a_process_are_set_while_a_model_that_has_computed_is_
 
 /* ---- memory ------------------------------------------------------------------------------------------------------------------------ */
 
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *data, size_t size);
+void* __libc_malloc(size_t size);
+void* __libc_calloc(size_t count, size_t size);
+void* __libc_realloc(void* data, size_t size);
 
 static long until_failure = -1; /* allocations that still succeed; negative: all do */
 static int keep_failing;
@@ -230,18 +239,18 @@ static int allowed(void) {
   return 0;
 }
 
-void *malloc(size_t size) { return allowed() ? __libc_malloc(size) : NULL; }
-void *calloc(size_t count, size_t size) { return allowed() ? __libc_calloc(count, size) : NULL; }
-void *realloc(void *data, size_t size) { return allowed() ? __libc_realloc(data, size) : NULL; }
+void* malloc(size_t size) { return allowed() ? __libc_malloc(size) : NULL; }
+void* calloc(size_t count, size_t size) { return allowed() ? __libc_calloc(count, size) : NULL; }
+void* realloc(void* data, size_t size) { return allowed() ? __libc_realloc(data, size) : NULL; }
 
 /* Opens `path` with an allocation failing that comes later each time, and all after it where `keep`; how often that was. */
-static long fail_everywhere(const char *path, int keep) {
+static long fail_everywhere(const char* path, int keep) {
   bespoke_engine engine = engine_of_the_test("executorch");
   bespoke_options options = plain();
   options.engine = &engine;
   for (long after = 0, times = 0;; after += 1 + after / 20, times++) {
-    bespoke_model *model = NULL;
-    bespoke_error *error = NULL;
+    bespoke_model* model = NULL;
+    bespoke_error* error = NULL;
     destroyed = 0, failed = 0, keep_failing = keep, until_failure = after;
     const bespoke_status code = open_at(path, state, &options, &model, &error);
     until_failure = -1;
@@ -266,11 +275,11 @@ static void no_memory_is_an_error_wherever_it_ends(void) {
 
 static void a_model_says_how_its_bundle_was_authenticated(void) {
   bespoke_options options = plain();
-  bespoke_model *model = opened(&options);
+  bespoke_model* model = opened(&options);
   EXPECT(!strcmp(bespoke_authenticated(model), "none"));
   EXPECT(bespoke_close(model, -1, NULL) == 0);
   options.require_authenticated = 1;
-  bespoke_error *error = NULL;
+  bespoke_error* error = NULL;
   bespoke_status code = open_at(bundle, state, &options, &model, &error);
   EXPECT(!model && is(error, code, "SignatureError"));
   options.pin_sha256 = text(getenv("PIN"));
@@ -301,8 +310,8 @@ static void structs_of_later_headers_are_taken_where_what_is_new_is_zero(void) {
   options.known.struct_size = sizeof options;
   EXPECT(bespoke_close(opened(&options.known), -1, NULL) == 0);
   options.later[3] = 1;
-  bespoke_model *model = NULL;
-  bespoke_error *error = NULL;
+  bespoke_model* model = NULL;
+  bespoke_error* error = NULL;
   bespoke_status code = open_at(bundle, state, &options.known, &model, &error);
   EXPECT(!model && is(error, code, "ConfigError"));
   options.later[3] = 0, options.known.reserved = 1;
@@ -324,14 +333,14 @@ static void structs_have_no_bytes_that_are_not_fields(void) {
   options.require_authenticated = 0, options.cache = text(NULL), options.limit_counts = BESPOKE_LIMIT_OF_PROCESS, options.reserved = 0;
   place.struct_size = offsetof(bespoke_bundle, reserved) + sizeof place.reserved;
   place.path = text(bundle), place.offset = place.size = 0, place.descriptor = 0, place.reserved = 0;
-  bespoke_model *model = NULL;
+  bespoke_model* model = NULL;
   EXPECT(bespoke_open(&place, text(state), &options, NULL, &model, NULL) == 0);
   bespoke_generation generation;
   memset(&generation, 0xa5, sizeof generation);
   generation.struct_size = offsetof(bespoke_generation, reserved) + sizeof generation.reserved;
   generation.max_tokens = 1, generation.temperature = 0, generation.top_p = 0, generation.top_k = 0, generation.seed = 0;
   generation.stop_texts = text(NULL), generation.notes = 0, generation.reserved = 0;
-  bespoke_session *session = NULL;
+  bespoke_session* session = NULL;
   EXPECT(bespoke_session_open(model, &generation, &session, NULL) == 0);
   bespoke_session_close(session);
   EXPECT(bespoke_close(model, 0, NULL) == 0);
@@ -351,12 +360,12 @@ static const check checks[] = {
     {0},
 };
 
-int main(int argc, char **argv) {
-  const check *const tables[] = {checks, checks_of_calls, checks_of_closing, checks_of_verbs, checks_of_sessions};
+int main(int argc, char** argv) {
+  const check* const tables[] = {checks, checks_of_calls, checks_of_closing, checks_of_verbs, checks_of_sessions};
   if (argc < 4) return 2;
   bundle = argv[2], state = argv[3];
   for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
-    for (const check *one = tables[i]; one->name; one++)
+    for (const check* one = tables[i]; one->name; one++)
       if (!strcmp(one->name, argv[1])) return one->run(), 0;
   fprintf(stderr, "no check %s\n", argv[1]);
   return 2;

@@ -9,15 +9,16 @@
 #include <time.h>
 
 typedef struct {
-  bespoke_cancel *cancel;
-  bespoke_model *model;
+  bespoke_cancel* cancel;
+  bespoke_model* model;
   int steps, phases[4], end_at_step;
   bespoke_status from_within;
 } follower;
 
-static int32_t follow(void *context, const bespoke_progress *progress) {
-  follower *one = context;
-  EXPECT(progress->struct_size >= offsetof(bespoke_progress, footprint_bytes) + 8 && progress->phase >= 0 && progress->phase < 4 && progress->footprint_bytes > 0);
+static int32_t follow(void* context, const bespoke_progress* progress) {
+  follower* one = context;
+  EXPECT(progress->struct_size >= offsetof(bespoke_progress, footprint_bytes) + 8 && progress->phase >= 0 && progress->phase < 4 &&
+         progress->footprint_bytes > 0);
   one->phases[progress->phase]++;
   if (progress->phase != BESPOKE_PHASE_STEP) return 0;
   EXPECT(progress->step > 0 && progress->step <= progress->steps && progress->loss > 0);
@@ -27,9 +28,9 @@ static int32_t follow(void *context, const bespoke_progress *progress) {
 }
 
 /* Trains by a call; whether the report has `word`. */
-static int trained(bespoke_model *model, const bespoke_training *training, const bespoke_call *call, const char *word) {
-  char *report = NULL;
-  bespoke_error *error = NULL;
+static int trained(bespoke_model* model, const bespoke_training* training, const bespoke_call* call, const char* word) {
+  char* report = NULL;
+  bespoke_error* error = NULL;
   if (bespoke_train(model, training, call, &report, &error)) fprintf(stderr, "%s: got %s\n", error->subject, error->got);
   EXPECT(report);
   const int has = strstr(report, word) != NULL;
@@ -39,13 +40,13 @@ static int trained(bespoke_model *model, const bespoke_training *training, const
 
 static void a_token_ends_the_calls_that_have_it_and_no_others(void) {
   bespoke_options options = plain();
-  bespoke_model *model = opened(&options);
+  bespoke_model* model = opened(&options);
   bespoke_training training = {.struct_size = sizeof training, .run_steps = 5};
   follower one = {.cancel = bespoke_cancel_new()};
   bespoke_call call = {.struct_size = sizeof call, .cancel = one.cancel, .context = &one, .progress = follow};
   EXPECT(trained(model, &training, &call, "\"stop_requested\"") && one.steps == 1);
   EXPECT(trained(model, &training, &call, "\"stop_requested\"") && one.steps == 1); /* it stays set */
-  bespoke_error *error = NULL;
+  bespoke_error* error = NULL;
   bespoke_status code = bespoke_evaluate(model, text("train"), text(NULL), &call, NULL, &error);
   EXPECT(is(error, code, "Cancelled") && code == BESPOKE_CANCELLED);
   code = bespoke_verify(model, &call, NULL, &error);
@@ -59,7 +60,7 @@ static void a_token_ends_the_calls_that_have_it_and_no_others(void) {
 
 static void progress_tells_of_each_phase_and_may_end_the_call(void) {
   bespoke_options options = plain();
-  bespoke_model *model = opened(&options);
+  bespoke_model* model = opened(&options);
   bespoke_training training = {.struct_size = sizeof training, .run_steps = 3};
   follower all = {.end_at_step = -1}, two = {.end_at_step = 2};
   bespoke_call call = {.struct_size = sizeof call, .context = &all, .progress = follow};
@@ -72,7 +73,7 @@ static void progress_tells_of_each_phase_and_may_end_the_call(void) {
 
 static void a_second_call_that_computes_is_told_that_the_model_is_busy(void) {
   bespoke_options options = plain();
-  bespoke_model *model = opened(&options);
+  bespoke_model* model = opened(&options);
   bespoke_training training = {.struct_size = sizeof training, .run_steps = 1};
   follower one = {.model = model, .end_at_step = -1};
   bespoke_call call = {.struct_size = sizeof call, .context = &one, .progress = follow};
@@ -85,15 +86,15 @@ static void a_second_call_that_computes_is_told_that_the_model_is_busy(void) {
 /* Nothing of a call happens whose token was set before it. */
 static void a_token_that_is_set_before_a_call_starts_nothing(void) {
   bespoke_options options = plain();
-  bespoke_model *model = opened(&options);
-  bespoke_cancel *cancel = bespoke_cancel_new();
+  bespoke_model* model = opened(&options);
+  bespoke_cancel* cancel = bespoke_cancel_new();
   bespoke_cancel_set(cancel);
   const bespoke_call call = {.struct_size = sizeof call, .cancel = cancel};
   int64_t before = 0, after = 0;
   EXPECT(bespoke_count_examples(model, &before, NULL) == 0);
   const bespoke_example example = {.struct_size = sizeof example, .json = text("{\"tokens\": [1, 2, 3]}"), .id = text("late")};
-  bespoke_error *error = NULL;
-  char *given = NULL;
+  bespoke_error* error = NULL;
+  char* given = NULL;
   bespoke_status code = bespoke_train(model, NULL, &call, &given, &error);
   EXPECT(!given && is(error, code, "Cancelled"));
   EXPECT(bespoke_current_run(model, &given, NULL) == 0 && !strcmp(given, "null"));
@@ -108,15 +109,15 @@ static void a_token_that_is_set_before_a_call_starts_nothing(void) {
   bespoke_cancel_free(cancel);
 }
 
-static void *trains_twenty_steps(void *model) {
+static void* trains_twenty_steps(void* model) {
   const bespoke_training training = {.struct_size = sizeof training, .run_steps = 20};
   const bespoke_call call = {.struct_size = sizeof call, .wait_seconds = -1};
-  return (void *)(intptr_t)bespoke_train(model, &training, &call, NULL, NULL);
+  return (void*)(intptr_t)bespoke_train(model, &training, &call, NULL, NULL);
 }
 
 static void a_call_waits_for_its_turn_as_long_as_it_says(void) {
   bespoke_options options = plain();
-  bespoke_model *model = opened(&options);
+  bespoke_model* model = opened(&options);
   EXPECT(bespoke_set_pace(model, 0.2, NULL) == 0); /* so that there is time to meet */
   pthread_t thread;
   EXPECT(pthread_create(&thread, NULL, trains_twenty_steps, model) == 0);
@@ -129,7 +130,7 @@ static void a_call_waits_for_its_turn_as_long_as_it_says(void) {
   EXPECT(bespoke_trim(model, NULL) == BESPOKE_BUSY);
   call.deadline_seconds = 0;
   EXPECT(bespoke_evaluate(model, text("train"), text(NULL), &call, NULL, NULL) == 0); /* after the training */
-  void *code = NULL;
+  void* code = NULL;
   EXPECT(pthread_join(thread, &code) == 0 && !code);
   EXPECT(bespoke_trim(model, NULL) == 0);
   call.wait_seconds = 0.0 / 0.0;
@@ -137,8 +138,8 @@ static void a_call_waits_for_its_turn_as_long_as_it_says(void) {
   EXPECT(bespoke_close(model, -1, NULL) == 0);
 }
 
-static int32_t waits_for_itself(void *context, const bespoke_progress *progress) {
-  follower *one = context;
+static int32_t waits_for_itself(void* context, const bespoke_progress* progress) {
+  follower* one = context;
   const bespoke_call forever = {.struct_size = sizeof forever, .wait_seconds = -1};
   if (progress->phase == BESPOKE_PHASE_STEP)
     one->from_within = bespoke_evaluate(one->model, text("train"), text(NULL), &forever, NULL, NULL);
@@ -147,7 +148,7 @@ static int32_t waits_for_itself(void *context, const bespoke_progress *progress)
 
 static void a_callback_that_would_wait_for_its_own_call_is_busy(void) {
   bespoke_options options = plain();
-  bespoke_model *model = opened(&options);
+  bespoke_model* model = opened(&options);
   const bespoke_training training = {.struct_size = sizeof training, .run_steps = 1};
   follower one = {.model = model};
   const bespoke_call call = {.struct_size = sizeof call, .context = &one, .progress = waits_for_itself};
@@ -155,14 +156,14 @@ static void a_callback_that_would_wait_for_its_own_call_is_busy(void) {
   EXPECT(bespoke_close(model, -1, NULL) == 0);
 }
 
-static int32_t counts_phases(void *context, const bespoke_progress *progress) {
-  ((int *)context)[progress->phase]++;
+static int32_t counts_phases(void* context, const bespoke_progress* progress) {
+  ((int*)context)[progress->phase]++;
   return 0;
 }
 
 static void evaluating_and_verifying_tell_how_far_they_are(void) {
   bespoke_options options = plain();
-  bespoke_model *model = opened(&options);
+  bespoke_model* model = opened(&options);
   int phases[6] = {0};
   const bespoke_call call = {.struct_size = sizeof call, .context = phases, .progress = counts_phases};
   EXPECT(bespoke_evaluate(model, text("train"), text(NULL), &call, NULL, NULL) == 0 && phases[BESPOKE_PHASE_JUDGE] > 0);
@@ -173,13 +174,13 @@ static void evaluating_and_verifying_tell_how_far_they_are(void) {
 
 static void a_call_ends_at_its_deadline(void) {
   bespoke_options options = plain();
-  bespoke_model *model = opened(&options);
+  bespoke_model* model = opened(&options);
   bespoke_training training = {.struct_size = sizeof training, .run_steps = 5000};
   bespoke_call call = {.struct_size = sizeof call, .deadline_seconds = 0.5};
   EXPECT(trained(model, &training, &call, "\"deadline\""));
   call.deadline_seconds = 1e-9; /* before anything: the run is there, and goes on with the next call */
   EXPECT(trained(model, NULL, &call, "\"deadline\""));
-  bespoke_error *error = NULL;
+  bespoke_error* error = NULL;
   bespoke_status code = bespoke_evaluate(model, text("train"), text(NULL), &call, NULL, &error);
   EXPECT(is(error, code, "Cancelled"));
   call.deadline_seconds = -1;
@@ -190,9 +191,9 @@ static void a_call_ends_at_its_deadline(void) {
 
 static void the_limit_of_an_open_model_changes(void) {
   bespoke_options options = plain();
-  bespoke_model *model = opened(&options);
+  bespoke_model* model = opened(&options);
   bespoke_training training = {.struct_size = sizeof training, .run_steps = 1};
-  bespoke_error *error = NULL;
+  bespoke_error* error = NULL;
   EXPECT(bespoke_set_limit(model, 1, NULL) == 0);
   bespoke_status code = bespoke_train(model, &training, NULL, NULL, &error);
   EXPECT(is(error, code, "BudgetExceeded"));
@@ -202,7 +203,7 @@ static void the_limit_of_an_open_model_changes(void) {
   EXPECT(bespoke_close(model, -1, NULL) == 0);
 }
 
-static double seconds_of(bespoke_model *model, double pace) {
+static double seconds_of(bespoke_model* model, double pace) {
   const clock_t processor = clock();
   struct timespec begin, end;
   bespoke_training training = {.struct_size = sizeof training, .run_steps = 20};
@@ -216,9 +217,9 @@ static double seconds_of(bespoke_model *model, double pace) {
 
 static void a_slow_pace_rests_between_instructions(void) {
   bespoke_options options = plain();
-  bespoke_model *model = opened(&options);
+  bespoke_model* model = opened(&options);
   EXPECT(seconds_of(model, 0.2) > 2);
-  bespoke_error *error = NULL;
+  bespoke_error* error = NULL;
   for (double wrong = -1; wrong < 3; wrong += 1) {
     if (wrong == 1) continue;
     bespoke_status code = bespoke_set_pace(model, wrong, &error);
@@ -238,8 +239,8 @@ static void a_bundle_is_opened_by_a_range_of_a_file(void) {
   EXPECT(fwrite("what comes after it", 1, 19, apk) == 19 && !fflush(apk));
   bespoke_bundle place = {.struct_size = sizeof place, .descriptor = fileno(apk), .offset = 192, .size = size};
   bespoke_options options = plain();
-  bespoke_model *model = NULL;
-  bespoke_error *error = NULL;
+  bespoke_model* model = NULL;
+  bespoke_error* error = NULL;
   if (bespoke_open(&place, text(state), &options, NULL, &model, &error)) fprintf(stderr, "%s: got %s\n", error->subject, error->got);
   EXPECT(model);
   fclose(apk);

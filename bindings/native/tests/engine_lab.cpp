@@ -61,7 +61,8 @@ struct Tensors {  // of a list of [shape, dtype]
     for (const Json& spec : specs) shapes.push_back(spec[0].get<std::vector<int64_t>>());
     for (size_t i = 0; i < specs.size(); i++) {
       const int dtype = specs[i][1].get<int>();
-      tensors.push_back({sizeof(bespoke_tensor), "", shapes[i].data(), static_cast<int32_t>(shapes[i].size()), static_cast<bespoke_dtype>(dtype), nullptr, 0, nullptr});
+      tensors.push_back({sizeof(bespoke_tensor), "", shapes[i].data(), static_cast<int32_t>(shapes[i].size()),
+                         static_cast<bespoke_dtype>(dtype), nullptr, 0, nullptr});
       if (!places) continue;
       size_t size = kBytes[dtype];
       for (const int64_t extent : shapes[i]) size *= static_cast<size_t>(extent);
@@ -115,8 +116,8 @@ Json answer(const bespoke_engine& engine, std::vector<Opened>& opened, const Jso
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) void et_pal_emit_log_message(uint64_t, int, const char*, const char*, size_t,
-                                                                               const char*, size_t) {}
+extern "C" __attribute__((visibility("default"))) void et_pal_emit_log_message(uint64_t, int, const char*, const char*, size_t, const char*,
+                                                                               size_t) {}
 
 int main() {
 #ifdef BESPOKE_EXECUTORCH

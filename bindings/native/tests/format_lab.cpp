@@ -46,13 +46,20 @@ Json instruction_of(const Plan& plan, const Instruction& i) {
   const char* op = kOpNames[static_cast<size_t>(i.op)];
   switch (i.op) {
     case Op::load:
-    case Op::free: return {op, plan.names[i.a]};
-    case Op::zero: return {op, i.a};
-    case Op::noise: return {op, i.a, i.b, i.c, i.d, name_of(i.distribution)};
-    case Op::record: return {op, i.a, i.b};
-    case Op::store: return {op, plan.name(i.a), reference_of(plan.references[i.b])};
-    case Op::emit: return {op, plan.names[i.a], i.b};
-    case Op::call: break;
+    case Op::free:
+      return {op, plan.names[i.a]};
+    case Op::zero:
+      return {op, i.a};
+    case Op::noise:
+      return {op, i.a, i.b, i.c, i.d, name_of(i.distribution)};
+    case Op::record:
+      return {op, i.a, i.b};
+    case Op::store:
+      return {op, plan.name(i.a), reference_of(plan.references[i.b])};
+    case Op::emit:
+      return {op, plan.names[i.a], i.b};
+    case Op::call:
+      break;
   }
   Json operands = Json::array(), results = Json::array(), adds = Json::array();
   for (uint32_t n = 0; n < i.c; n++) operands.push_back(reference_of(plan.references[i.b + n]));
@@ -90,7 +97,10 @@ Json document_of(const Tensors& tensors, const uint8_t* begin) {
   Json out = Json::object();
   for (const auto& [name, tensor] : tensors) {
     const Bytes bytes{tensor.data, tensor.size};
-    out[name] = {{"dtype", kDTypeNames[static_cast<size_t>(tensor.dtype)]}, {"shape", tensor.shape}, {"at", tensor.data - begin}, {"sha256", sha256_hex(bytes)}};
+    out[name] = {{"dtype", kDTypeNames[static_cast<size_t>(tensor.dtype)]},
+                 {"shape", tensor.shape},
+                 {"at", tensor.data - begin},
+                 {"sha256", sha256_hex(bytes)}};
   }
   return out;
 }
@@ -103,16 +113,17 @@ Json maybe(const std::optional<Kept>& value) {
 Json specs_of(const std::vector<TensorSpec>& specs) {
   Json out = Json::array();
   for (const TensorSpec& spec : specs) {
-    out.push_back({{"name", spec.name}, {"shape", spec.shape}, {"dtype", kDTypeNames[static_cast<size_t>(spec.dtype)]}, {"role", spec.role}});
+    out.push_back(
+        {{"name", spec.name}, {"shape", spec.shape}, {"dtype", kDTypeNames[static_cast<size_t>(spec.dtype)]}, {"role", spec.role}});
   }
   return out;
 }
 
 Json document_of(const Estimate& e) {
-  return {{"arena_bytes", e.arena_bytes},     {"workspace_bytes", e.workspace_bytes}, {"engine_bytes", e.engine_bytes},
-          {"constant_bytes", e.constant_bytes},
-          {"step_bytes", e.step_bytes},       {"state_bytes", e.state_bytes},         {"session_bytes", e.session_bytes},
-          {"scratch_bytes", e.scratch_bytes}, {"peak_bytes", e.peak_bytes},           {"work_flops", e.work_flops}};
+  return {{"arena_bytes", e.arena_bytes},       {"workspace_bytes", e.workspace_bytes}, {"engine_bytes", e.engine_bytes},
+          {"constant_bytes", e.constant_bytes}, {"step_bytes", e.step_bytes},           {"state_bytes", e.state_bytes},
+          {"session_bytes", e.session_bytes},   {"scratch_bytes", e.scratch_bytes},     {"peak_bytes", e.peak_bytes},
+          {"work_flops", e.work_flops}};
 }
 
 Json document_of(const PlanRecord& plan) {
@@ -130,7 +141,8 @@ Json document_of(const Manifest& m) {
   Json methods = Json::array(), weights = Json::array(), graphs = Json::array(), targets = Json::array(), files = Json::object();
   for (const Method& method : m.methods) {
     Json smaller = Json::array();
-    for (const SmallerPlans& one : method.smaller) smaller.push_back({{"memory_bytes", one.memory_bytes}, {"plans", documents_of(one.plans)}});
+    for (const SmallerPlans& one : method.smaller)
+      smaller.push_back({{"memory_bytes", one.memory_bytes}, {"plans", documents_of(one.plans)}});
     methods.push_back({{"name", method.name},
                        {"training", Json::parse(training_json(method.training))},
                        {"scalars", method.scalars},
@@ -143,28 +155,55 @@ Json document_of(const Manifest& m) {
     smaller_generation.push_back({{"memory_bytes", one.memory_bytes}, {"plan", document_of(one.plans.front())}});
   for (const auto& [group, file] : m.weights) weights.push_back({{"group", group}, {"file", file}});
   for (const GraphRecord& graph : m.graphs) {
-    graphs.push_back({{"key", graph.key}, {"name", graph.name}, {"file", graph.file}, {"inputs", specs_of(graph.inputs)}, {"outputs", specs_of(graph.outputs)}});
+    graphs.push_back({{"key", graph.key},
+                      {"name", graph.name},
+                      {"file", graph.file},
+                      {"inputs", specs_of(graph.inputs)},
+                      {"outputs", specs_of(graph.outputs)}});
   }
   for (const Target& target : m.targets) {
     Json artifacts = Json::array();
     for (const Artifact& a : target.artifacts) {
       Json baked = Json::array();
       for (const Baked& one : a.baked) {
-        baked.push_back({{"operand", one.operand}, {"weight", one.weight}, {"rows", maybe(one.rows)}, {"columns", maybe(one.columns)}, {"column_start", maybe(one.column_start)}});
+        baked.push_back({{"operand", one.operand},
+                         {"weight", one.weight},
+                         {"rows", maybe(one.rows)},
+                         {"columns", maybe(one.columns)},
+                         {"column_start", maybe(one.column_start)}});
       }
-      artifacts.push_back({{"graph", a.graph}, {"file", a.file}, {"operands", a.operands}, {"workspace_bytes", a.workspace_bytes}, {"engine_bytes", a.engine_bytes}, {"baked", baked}, {"numbers", a.numbers}});
+      artifacts.push_back({{"graph", a.graph},
+                           {"file", a.file},
+                           {"operands", a.operands},
+                           {"workspace_bytes", a.workspace_bytes},
+                           {"engine_bytes", a.engine_bytes},
+                           {"baked", baked},
+                           {"numbers", a.numbers}});
     }
     Json features = Json::array();
     for (const Feature& one : target.features)
-      features.push_back({{"tensor_dtype", one.tensor_dtype}, {"tensor_shape", one.tensor_shape}, {"dtype", one.dtype}, {"shape", one.shape}, {"view", one.view}});
+      features.push_back({{"tensor_dtype", one.tensor_dtype},
+                          {"tensor_shape", one.tensor_shape},
+                          {"dtype", one.dtype},
+                          {"shape", one.shape},
+                          {"view", one.view}});
     targets.push_back({{"name", target.name}, {"artifacts", artifacts}, {"features", features}});
   }
   for (const auto& [name, record] : m.files) files[name] = {{"sha256", record.sha256}, {"size", record.size}};
-  return {{"model", {{"name", m.model_name}, {"base_sha256", m.base_sha256}, {"config", {{"decoder_path", m.decoder_path}, {"num_layers", m.num_layers}, {"vocab_size", m.vocab_size}}}}},
+  return {{"model",
+           {{"name", m.model_name},
+            {"base_sha256", m.base_sha256},
+            {"config", {{"decoder_path", m.decoder_path}, {"num_layers", m.num_layers}, {"vocab_size", m.vocab_size}}}}},
           {"lora", {{"rank", m.lora_rank}, {"alpha", m.lora_alpha}, {"linears", m.lora_linears}}},
-          {"text", {{"tokenizer", maybe(m.text.tokenizer)}, {"tokenizer_bin", maybe(m.text.tokenizer_bin)}, {"turns", maybe(m.text.turns)},
-                    {"train_on", name_of(m.text.train_on)}, {"bos_id", maybe(m.text.bos_id)}, {"eos_id", maybe(m.text.eos_id)},
-                    {"stop_ids", m.text.stop_ids}, {"vocab_size", m.text.vocab_size}}},
+          {"text",
+           {{"tokenizer", maybe(m.text.tokenizer)},
+            {"tokenizer_bin", maybe(m.text.tokenizer_bin)},
+            {"turns", maybe(m.text.turns)},
+            {"train_on", name_of(m.text.train_on)},
+            {"bos_id", maybe(m.text.bos_id)},
+            {"eos_id", maybe(m.text.eos_id)},
+            {"stop_ids", m.text.stop_ids},
+            {"vocab_size", m.text.vocab_size}}},
           {"context_length", m.context_length},
           {"sequence_lengths", m.sequence_lengths},
           {"budget", {{"memory_bytes", maybe(m.memory_bytes)}}},
@@ -211,8 +250,10 @@ Json use_bundle(const Json& request) {
   Json hashes = Json::object();
   std::vector<std::string> names;
   for (const auto& name : request.value("files", std::vector<std::string>{})) {
-    if (name != "*") names.push_back(name);
-    else for (const auto& [file, _] : bundle->manifest().files) names.push_back(file);
+    if (name != "*")
+      names.push_back(name);
+    else
+      for (const auto& [file, _] : bundle->manifest().files) names.push_back(file);
   }
   for (const std::string& name : names) {
     bundle->file(name);
@@ -220,10 +261,16 @@ Json use_bundle(const Json& request) {
     hashes[name] = sha256_hex(bundle->file(name));
   }
   Json tensors = Json::object();
-  for (const auto& name : request.value("tensors", std::vector<std::string>{})) tensors[name] = document_of(bundle->tensors(name), bundle->file(name).data);
+  for (const auto& name : request.value("tensors", std::vector<std::string>{}))
+    tensors[name] = document_of(bundle->tensors(name), bundle->file(name).data);
   Json plans = Json::object();
-  for (const auto& name : request.value("plans", std::vector<std::string>{})) plans[name] = document_of(read_plan(bundle->file(name), name, bundle->manifest()));
-  return {{"manifest", document_of(bundle->manifest())}, {"sha256", bundle->manifest().sha256}, {"files", hashes}, {"tensors", tensors}, {"plans", plans}};
+  for (const auto& name : request.value("plans", std::vector<std::string>{}))
+    plans[name] = document_of(read_plan(bundle->file(name), name, bundle->manifest()));
+  return {{"manifest", document_of(bundle->manifest())},
+          {"sha256", bundle->manifest().sha256},
+          {"files", hashes},
+          {"tensors", tensors},
+          {"plans", plans}};
 }
 
 // Seconds for all files of a bundle to be checked and mapped, with the hashes that the file `hashes` remembers.
@@ -251,7 +298,8 @@ std::pair<Manifest, Tensors> adapter_model(const Json& request) {
   for (const auto& [name, extents] : request["shapes"].items()) {
     const auto shape = extents.get<std::vector<int64_t>>();
     const size_t size = sizeof(float) * static_cast<size_t>(shape[0] * shape[1]);
-    if (size > zeros.size()) throw Error(Kind::Internal, "pieces", std::to_string(size) + " bytes", std::to_string(zeros.size()), "Raise it");
+    if (size > zeros.size())
+      throw Error(Kind::Internal, "pieces", std::to_string(size) + " bytes", std::to_string(zeros.size()), "Raise it");
     initial[name] = {DType::float32, shape, zeros.data(), size};
   }
   return {manifest, initial};
@@ -260,7 +308,8 @@ std::pair<Manifest, Tensors> adapter_model(const Json& request) {
 Json read_folder(const Json& request) {
   const auto [manifest, initial] = adapter_model(request);
   Json pieces = Json::object();
-  for (const auto& [name, numbers] : read_adapter(request["folder"].get<std::string>(), manifest, initial, request["trust_base"].get<bool>())) {
+  for (const auto& [name, numbers] :
+       read_adapter(request["folder"].get<std::string>(), manifest, initial, request["trust_base"].get<bool>())) {
     std::string hex;
     for (const float number : numbers) {
       uint32_t bits;
@@ -290,7 +339,8 @@ Json act(const Json& request, const std::string& document) {
   if (what == "open_files") return open_files(request);
   if (what == "read_adapter") return read_folder(request);
   if (what == "write_peft") return write_folder(request, bytes);
-  if (what == "training") return Json::parse(training_json(override_training(training_from_json(request["base"].get<std::string>(), subject), document)));
+  if (what == "training")
+    return Json::parse(training_json(override_training(training_from_json(request["base"].get<std::string>(), subject), document)));
   return {};
 }
 
@@ -298,7 +348,8 @@ Json answer(const Json& request, const std::string& document) {
   try {
     return {{"value", act(request, document)}};
   } catch (const Error& e) {
-    return {{"error", name_of(e.kind)}, {"subject", e.subject}, {"got", e.got}, {"expected", e.expected}, {"next_step", e.next_step}, {"text", e.message}};
+    return {{"error", name_of(e.kind)}, {"subject", e.subject},     {"got", e.got},
+            {"expected", e.expected},   {"next_step", e.next_step}, {"text", e.message}};
   }
 }
 

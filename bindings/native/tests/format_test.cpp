@@ -38,7 +38,9 @@ std::string many(const std::string& part, size_t times) {
 
 struct Collect : PieceTaker {
   void open(const std::string& container) override { seen.push_back("open " + container); }
-  void take(const std::string& container, const std::string& key, Json& value) override { seen.push_back(container + "/" + key + "=" + value.dump()); }
+  void take(const std::string& container, const std::string& key, Json& value) override {
+    seen.push_back(container + "/" + key + "=" + value.dump());
+  }
   std::vector<std::string> seen;
 };
 
@@ -93,7 +95,8 @@ TEST_CASE("a document is taken piece by piece, with paths and in order") {
   Faults faults;
   read_pieces(of(text), rules(), nullptr, {"", "a", "a.x", "b"}, faults, collect);
   CHECK(faults.empty());
-  const std::vector<std::string> expected = {"open ", "open a", "open a.x", "a.x/0=1", "a.x/1={\"y\":2}", "a/z=[]", "open b", "b/0=[3]", "b/1=4", "/c=null"};
+  const std::vector<std::string> expected = {"open ",  "open a", "open a.x", "a.x/0=1", "a.x/1={\"y\":2}",
+                                             "a/z=[]", "open b", "b/0=[3]",  "b/1=4",   "/c=null"};
   CHECK(collect.seen == expected);
 }
 
@@ -110,8 +113,29 @@ TEST_CASE("the published schemas have no keyword that the core does not know, an
 TEST_CASE("names of files") {
   const std::string good[] = {"a", "a/b/c", "A-Z_0.9@+=", "a..b", std::string(255, 'x'), "1/2/3/4/5/6/7/8"};
   for (const std::string& name : good) CHECK(file_name_problem(name) == nullptr);
-  const std::string bad[] = {"", "/", "a/", "/a", "a//b", "..", "../a", "a/../b", "a/.", ".a", "a/.b", "a\\b", "a b", "a\n", std::string("a\0b", 3), "\xc3\xa9",
-                             std::string(256, 'x'), "1/2/3/4/5/6/7/8/9", "manifest.json", "MANIFEST.json", "Signature", "manifest.SHA256", "C:a"};
+  const std::string bad[] = {"",
+                             "/",
+                             "a/",
+                             "/a",
+                             "a//b",
+                             "..",
+                             "../a",
+                             "a/../b",
+                             "a/.",
+                             ".a",
+                             "a/.b",
+                             "a\\b",
+                             "a b",
+                             "a\n",
+                             std::string("a\0b", 3),
+                             "\xc3\xa9",
+                             std::string(256, 'x'),
+                             "1/2/3/4/5/6/7/8/9",
+                             "manifest.json",
+                             "MANIFEST.json",
+                             "Signature",
+                             "manifest.SHA256",
+                             "C:a"};
   for (const std::string& name : bad) {
     CAPTURE(name);
     CHECK(file_name_problem(name) != nullptr);
@@ -120,7 +144,8 @@ TEST_CASE("names of files") {
 
 TEST_CASE("what may stand on a terminal, and how the rest is shown") {
   for (const char* text : {"", "plain", "\xc3\xa4 \xe6\xbc\xa2 \xf0\x9f\x98\x80"}) CHECK(is_printable(text));
-  for (const char* text : {"\x1b[31m", "a\n", "\x7f", "\xc2\x85", "\xc2\xa0", "\xe2\x80\xae", "\xef\xbb\xbf", "\xee\x80\x80"}) CHECK_FALSE(is_printable(text));
+  for (const char* text : {"\x1b[31m", "a\n", "\x7f", "\xc2\x85", "\xc2\xa0", "\xe2\x80\xae", "\xef\xbb\xbf", "\xee\x80\x80"})
+    CHECK_FALSE(is_printable(text));
   CHECK(in_quotes("a'\x1b\xc3\xa9") == "'a\\'\\x1b\\xc3\\xa9'");
   CHECK(in_quotes("abcdef", 3) == "'abc'...");
   CHECK(count_characters("a\xc3\xa4\xf0\x9f\x98\x80") == 3);

@@ -111,9 +111,7 @@ struct Workspace {
   char* memory;
 };
 
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // The shortest of `times` runs goes to the answer as seconds.
 template <class F>
@@ -154,8 +152,8 @@ void measure(const Request& r) {
       for (uint8_t& code : codes) code = static_cast<uint8_t>(random());
     copies.scales.assign(static_cast<size_t>(r.out * r.groups), 0x2000);
   }
-  const Weight w = {copies.codes[copies.turn++ % copies.codes.size()].data(), copies.scales.data(), r.groups * 16, r.groups, r.out,
-                    r.columns};
+  const Weight w = {
+      copies.codes[copies.turn++ % copies.codes.size()].data(), copies.scales.data(), r.groups * 16, r.groups, r.out, r.columns};
   const Parallel parallel = pool(static_cast<size_t>(r.threads));
   const Table& table = *table_of(static_cast<InstructionSet>(r.set));
   std::vector<float> x(static_cast<size_t>(r.rows * std::max(r.out, r.columns))), y(x.size());
@@ -166,13 +164,13 @@ void measure(const Request& r) {
     std::vector<float> m(r.rows, -1e30f), l(r.rows), label(r.rows);
     std::vector<int64_t> targets(r.rows), best(r.rows);
     const HeadState state = {m.data(), l.data(), label.data(), best.data(), y.data()};
-    timed(r.times, took, [&] { head_chunk(table, {w, x.data(), targets.data(), r.rows, r.columns, 0, state, state}, workspace.memory, parallel); });
+    timed(r.times, took,
+          [&] { head_chunk(table, {w, x.data(), targets.data(), r.rows, r.columns, 0, state, state}, workspace.memory, parallel); });
   } else {
     const bool forward = r.start == Linear;
     const int64_t in = forward ? r.columns : r.out, out = forward ? r.out : r.columns;
-    timed(r.times, took, [&] {
-      (forward ? linear : linear_transposed)(table, w, x.data(), in, r.rows, y.data(), out, workspace.memory, parallel);
-    });
+    timed(r.times, took,
+          [&] { (forward ? linear : linear_transposed)(table, w, x.data(), in, r.rows, y.data(), out, workspace.memory, parallel); });
   }
   write_array(took);
 }
@@ -237,9 +235,8 @@ void answer(const Request& r) {
     const HeadState from = {m.data(), l.data(), label.data(), best.data(), gradient ? acc.data() : nullptr};
     const HeadState other = {m2.data(), l2.data(), label2.data(), best2.data(), gradient ? acc2.data() : nullptr};
     const HeadState to = r.in_place ? from : other;
-    timed(r.times, shortest, [&] {
-      head_chunk(*table, {w, h.data(), targets.data(), r.rows, r.columns, r.start, from, to}, workspace.memory, parallel);
-    });
+    timed(r.times, shortest,
+          [&] { head_chunk(*table, {w, h.data(), targets.data(), r.rows, r.columns, r.start, from, to}, workspace.memory, parallel); });
     write_array(size), write_array(shortest);
     write_array(r.in_place ? m : m2), write_array(r.in_place ? l : l2), write_array(r.in_place ? label : label2);
     write_array(r.in_place ? best : best2), write_array(r.in_place ? acc : acc2);

@@ -69,7 +69,7 @@ Asked ask(KnownHashes& known, const std::string& path, uint64_t offset = 0, uint
 }
 
 int64_t changed_ns(const std::string& path) {
-  struct stat found {};
+  struct stat found{};
   REQUIRE(stat(path.c_str(), &found) == 0);
 #ifdef __APPLE__
   return int64_t{found.st_ctimespec.tv_sec} * 1000000000 + found.st_ctimespec.tv_nsec;
@@ -80,7 +80,7 @@ int64_t changed_ns(const std::string& path) {
 
 // Other bytes of the same length, and the time of the last write as it was.
 void forge(const std::string& path, const std::string& text) {
-  struct stat before {};
+  struct stat before{};
   REQUIRE(stat(path.c_str(), &before) == 0);
 #ifdef __APPLE__
   const timespec times[2] = {before.st_atimespec, before.st_mtimespec};

@@ -19,10 +19,10 @@ using Tokens = std::vector<int64_t>;
 struct Answers {
   std::function<Tokens(size_t)> of = [](size_t) { return Tokens{43, 44}; };
   bool endless = false;
-  size_t prompts = 0, tokens = 0;       // that were asked for
-  size_t stop_at = SIZE_MAX;            // number of the token before which a stop is asked for
-  std::optional<float> b;               // of the adapter that answered
-  int64_t machines_for_training = 0;    // that lived meanwhile
+  size_t prompts = 0, tokens = 0;     // that were asked for
+  size_t stop_at = SIZE_MAX;          // number of the token before which a stop is asked for
+  std::optional<float> b;             // of the adapter that answered
+  int64_t machines_for_training = 0;  // that lived meanwhile
 };
 
 class AnsweringFake : public AnswerSteps {
@@ -89,7 +89,11 @@ TEST_CASE("accepted runs, however many, share one tolerance of the base's behavi
   }
   CHECK(accepted > 1);
   CHECK(refused > 1);
-  CHECK(Report::parse([&] { Personal personal = device.personal(); return evaluate_split(personal, "behaviour"); }())["loss"].get<double>() <= 1.05);
+  CHECK(Report::parse([&] {
+          Personal personal = device.personal();
+          return evaluate_split(personal, "behaviour");
+        }())["loss"]
+            .get<double>() <= 1.05);
 }
 
 TEST_CASE("ten runs that harm nothing are all accepted") {
@@ -177,9 +181,9 @@ TEST_CASE("an adapter whose answers are empty, never end or repeat an example is
   };
   const Tokens learned = {3, 4};  // the second example's
   const Case cases[] = {
-      {"answers_empty", first(2, {}), false},           {nullptr, first(1, {}), false},
-      {"answers_copied", first(2, learned), false},     {nullptr, first(1, learned), false},
-      {"answers_endless", first(4, {kToken}), true},    {nullptr, first(4, {3, 4, 5}), false},
+      {"answers_empty", first(2, {}), false},        {nullptr, first(1, {}), false},
+      {"answers_copied", first(2, learned), false},  {nullptr, first(1, learned), false},
+      {"answers_endless", first(4, {kToken}), true}, {nullptr, first(4, {3, 4, 5}), false},
       {nullptr, first(3, {kToken, kToken}), false},
   };
   for (const Case& one : cases) {

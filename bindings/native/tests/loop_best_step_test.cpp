@@ -114,7 +114,10 @@ TEST_CASE("wherever calls end, in a step, a judgement or the gate, the best step
         const auto how = random() % 3;
         if (how == 0) device.script.stop_within = done + ahead;
         if (how == 1) device.script.stop_in_evaluation = device.script.evaluated + ahead;
-        if (how == 2) device.script.listener = [&device, done, ahead](const Told& told) { device.script.stop = told.phase == Phase::step && told.step >= done + ahead; };
+        if (how == 2)
+          device.script.listener = [&device, done, ahead](const Told& told) {
+            device.script.stop = told.phase == Phase::step && told.step >= done + ahead;
+          };
         report = train_on(device, request);
         request = {};
       }

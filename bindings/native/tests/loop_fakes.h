@@ -21,18 +21,18 @@ struct Script {  // what happens to a machine, shared by the machines that a tes
   Limits limits;
   std::function<void(const Told&)> listener;
   Control control{limits, {{&stop}, std::nullopt, [this](const Told& told) {
-                    if (listener) listener(told);
-                    return false;
-                  }}};
-  std::set<int64_t> bad_steps;    // whose loss is NaN
-  int64_t full_at = -1;           // step at which memory runs out
-  int64_t stop_within = -1;       // step within which a stop is asked for
-  int64_t stop_in_evaluation = -1;  // number of the evaluated batch after which one is
-  double direction = 1;           // positive: training makes the loss better
+                             if (listener) listener(told);
+                             return false;
+                           }}};
+  std::set<int64_t> bad_steps;                              // whose loss is NaN
+  int64_t full_at = -1;                                     // step at which memory runs out
+  int64_t stop_within = -1;                                 // step within which a stop is asked for
+  int64_t stop_in_evaluation = -1;                          // number of the evaluated batch after which one is
+  double direction = 1;                                     // positive: training makes the loss better
   double best_b = std::numeric_limits<double>::infinity();  // of B: beyond it the loss grows again
-  double harm = 0;                // that B does to the loss on behaviour rows
+  double harm = 0;                                          // that B does to the loss on behaviour rows
   bool replayable = false;
-  int64_t machines = 0;           // that live
+  int64_t machines = 0;  // that live
   int64_t steps = 0, replays = 0, evaluated = 0;
 };
 
@@ -92,7 +92,7 @@ class Machine : public Steps {
   static constexpr const char* kNames[4] = {"x.lora_A", "x.lora_B", "x.lora_A.m", "x.lora_B.m"};
 
   void apply(float gradient, double rate, int64_t step, uint64_t seed) {
-    const auto &from = copies_[now_];
+    const auto& from = copies_[now_];
     auto& to = copies_[1 - now_];
     float z[2];
     noise(z, 2, seed, static_cast<uint32_t>(step), 0, 0, 0, Distribution::rademacher);
@@ -196,7 +196,8 @@ class Device {
   Device() : store(open()) {}
   std::unique_ptr<StateStore> open() const {
     static constexpr int64_t shape[2] = {1, 1};
-    return StateStore::open(folder.path + "/state", std::string(64, 'a'), {{"x.lora_A", shape, 2, nullptr}, {"x.lora_B", shape, 2, nullptr}});
+    return StateStore::open(folder.path + "/state", std::string(64, 'a'),
+                            {{"x.lora_A", shape, 2, nullptr}, {"x.lora_B", shape, 2, nullptr}});
   }
   void add_examples(int32_t count) {
     for (int32_t number = 0; number < count; number++) {
@@ -208,7 +209,9 @@ class Device {
     }
   }
   Personal personal() {
-    return {bundle, *store, script.control,
+    return {bundle,
+            *store,
+            script.control,
             [this](const Method& method, MemoryGuard&, const std::string&) { return std::make_unique<Machine>(script, method); },
             {}};
   }

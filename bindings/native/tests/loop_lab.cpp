@@ -22,9 +22,14 @@ Request arrays_of(const Batch& batch) {
 }
 
 Request as_json(const Batch& batch) {
-  return {{"source", name_of(batch.source)}, {"rows", batch.row_numbers}, {"sequence_length", batch.sequence_length},
-          {"tokens_trained", batch.tokens_trained}, {"tokens", batch.tokens}, {"targets", batch.targets},
-          {"mask", std::vector<int>(batch.mask.begin(), batch.mask.end())}, {"arrays", arrays_of(batch)}};
+  return {{"source", name_of(batch.source)},
+          {"rows", batch.row_numbers},
+          {"sequence_length", batch.sequence_length},
+          {"tokens_trained", batch.tokens_trained},
+          {"tokens", batch.tokens},
+          {"targets", batch.targets},
+          {"mask", std::vector<int>(batch.mask.begin(), batch.mask.end())},
+          {"arrays", arrays_of(batch)}};
 }
 
 Request batches(const Request& request) {
@@ -36,8 +41,8 @@ Request batches(const Request& request) {
   const auto user = user_rows(*store, store->rows(split)), none = no_rows();
   const std::vector<int64_t> lengths = request.at("sequence_lengths");
   const int64_t batch_size = request.at("batch_size"), vocab_size = request.at("vocab_size");
-  BatchCursor cursor(*user, *none, {request.at("seed"), batch_size, request.at("accumulation"), lengths, 0.5, vocab_size,
-                               request.value("pairs", false)});
+  BatchCursor cursor(*user, *none,
+                     {request.at("seed"), batch_size, request.at("accumulation"), lengths, 0.5, vocab_size, request.value("pairs", false)});
   Request answer{{"steps", Request::array()}, {"evaluation", Request::array()}};
   CursorState state;
   std::vector<Batch> step;

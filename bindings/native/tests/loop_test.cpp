@@ -66,9 +66,14 @@ Vectors arrays_of(const Batch& batch) {
 }
 
 Vectors as_json(const Batch& batch) {
-  return {{"source", name_of(batch.source)}, {"rows", batch.row_numbers}, {"sequence_length", batch.sequence_length},
-          {"tokens_trained", batch.tokens_trained}, {"tokens", batch.tokens}, {"targets", batch.targets},
-          {"mask", std::vector<int>(batch.mask.begin(), batch.mask.end())}, {"arrays", arrays_of(batch)}};
+  return {{"source", name_of(batch.source)},
+          {"rows", batch.row_numbers},
+          {"sequence_length", batch.sequence_length},
+          {"tokens_trained", batch.tokens_trained},
+          {"tokens", batch.tokens},
+          {"targets", batch.targets},
+          {"mask", std::vector<int>(batch.mask.begin(), batch.mask.end())},
+          {"arrays", arrays_of(batch)}};
 }
 
 class OneRow : public RowSource {
@@ -173,8 +178,9 @@ TEST_CASE("the cursor hands out the batches of the reference") {
   for (const Vectors& test : document["cursors"]) {
     INFO(test["comment"].get<std::string>());
     const VectorRows user(document["rows"], 0, test["user"]), general(document["rows"], 100, test["general"]);
-    BatchCursor cursor(user, general, {test["seed"], test["batch_size"], test["accumulation"], document["sequence_lengths"],
-                                       test["general_share"], document["vocab_size"], test["pairs"]});
+    BatchCursor cursor(user, general,
+                       {test["seed"], test["batch_size"], test["accumulation"], document["sequence_lengths"], test["general_share"],
+                        document["vocab_size"], test["pairs"]});
     const Vectors& from = test["from"];
     CursorState state{from["step"], from["user_position"], from["general_position"]};
     std::vector<Batch> batches;  // one for all steps: what a step leaves in it must not show
@@ -247,8 +253,8 @@ TEST_CASE("a bundle's rows are held against their own offsets before they are us
   rows()->read(1, row);
   CHECK(row.tokens == std::vector<int32_t>{3, 4, 5});
   CHECK(row.mask == std::vector<uint8_t>{0, 1, 1});
-  for (const std::vector<int64_t>& wrong : std::vector<std::vector<int64_t>>{
-           {0, 2, 6}, {0, 4, 5}, {1, 3, 5}, {0, int64_t{1} << 62, 5}, {0, -4, 5}, {0, 2}, {}}) {
+  for (const std::vector<int64_t>& wrong :
+       std::vector<std::vector<int64_t>>{{0, 2, 6}, {0, 4, 5}, {1, 3, 5}, {0, int64_t{1} << 62, 5}, {0, -4, 5}, {0, 2}, {}}) {
     offsets = wrong;
     CHECK(error_of(rows).kind == Kind::Bundle);
   }

@@ -33,7 +33,8 @@ class GivenTensors {
   explicit GivenTensors(const Json& action) {
     for (const auto& [name, shape] : action.at("tensors").items()) shapes_[name] = shape.get<std::vector<int64_t>>();
     size_t elements = 0;
-    for (const auto& [name, shape] : shapes_) elements += static_cast<size_t>(StateTensor{name, shape.data(), rank(shape), nullptr}.elements());
+    for (const auto& [name, shape] : shapes_)
+      elements += static_cast<size_t>(StateTensor{name, shape.data(), rank(shape), nullptr}.elements());
     std::ifstream file(action.at("data").get<std::string>(), std::ios::binary);
     numbers_.resize(elements);
     file.read(reinterpret_cast<char*>(numbers_.data()), static_cast<std::streamsize>(4 * elements));
@@ -102,7 +103,7 @@ class Lab {
     if (what == "identify") return identified(action).json;
     if (what == "add") {
       const bespoke::AddedExample added = store_->add_example(identified(action), token_rows(action.at("rows")),
-                                                               action.value("use", "") == "train" ? bespoke::Use::train : bespoke::Use::any);
+                                                              action.value("use", "") == "train" ? bespoke::Use::train : bespoke::Use::any);
       return {added.id, name_of(added.split), added.created};
     }
     if (what == "examples") return examples();
@@ -201,11 +202,13 @@ class Lab {
     adapter_ = action.at("adapter").get<GivenShapes>();
     const GivenShapes& shapes = adapter_;
     store_.reset();
-    store_ = bespoke::StateStore::reset_for_new_base(action.at("folder"), action.at("base"), adapter_of(shapes), std::string(64, 'e'), asked_for_rows);
+    store_ = bespoke::StateStore::reset_for_new_base(action.at("folder"), action.at("base"), adapter_of(shapes), std::string(64, 'e'),
+                                                     asked_for_rows);
   }
 
   static bespoke::Identified identified(const Json& action) {
-    return bespoke::StateStore::identified(action.at("json"), action.contains("id") ? std::optional<std::string>(action["id"]) : std::nullopt);
+    return bespoke::StateStore::identified(action.at("json"),
+                                           action.contains("id") ? std::optional<std::string>(action["id"]) : std::nullopt);
   }
 
   Json examples() {
@@ -252,8 +255,18 @@ class Lab {
   }
 
   Json record(const bespoke::Run& run) {
-    return {run.id, run.method, run.seed, run.settings, run.steps, maybe(run.started_from), store_->run_example_ids(run.id), run.step,
-            run.cursor, maybe(run.ended_because), run.started_at, maybe(run.ended_at)};
+    return {run.id,
+            run.method,
+            run.seed,
+            run.settings,
+            run.steps,
+            maybe(run.started_from),
+            store_->run_example_ids(run.id),
+            run.step,
+            run.cursor,
+            maybe(run.ended_because),
+            run.started_at,
+            maybe(run.ended_at)};
   }
 
   Json slot(int64_t run, const GivenShapes& kept) {
@@ -280,8 +293,8 @@ class Lab {
 
   static Json version(const std::optional<bespoke::Version>& version) {
     if (!version) return Json();
-    return {version->id, maybe(version->run), version->step, version->metrics, version->accepted_at, maybe(version->source),
-            version->other_text};
+    return {version->id,          maybe(version->run),    version->step,      version->metrics,
+            version->accepted_at, maybe(version->source), version->other_text};
   }
 
   Json versions() {
@@ -323,8 +336,8 @@ class Lab {
     }
     found["accepted"] = Json::array();
     for (const bespoke::Version& version : store_->accepted())
-      found["accepted"].push_back({version.id, maybe(version.run), version.step, version.metrics, maybe(version.source),
-                                   digest(store_->load_version(version.id))});
+      found["accepted"].push_back(
+          {version.id, maybe(version.run), version.step, version.metrics, maybe(version.source), digest(store_->load_version(version.id))});
     std::optional<bespoke::Version> answering = store_->current_version();
     found["answering"] = answering ? Json(answering->id) : Json();
     return found;
@@ -343,7 +356,8 @@ class Lab {
 
   static void arm(const Json& action) {
     auto faults_arm = reinterpret_cast<void (*)(long, int, int)>(dlsym(RTLD_DEFAULT, "faults_arm"));
-    if (!faults_arm) throw bespoke::Error(bespoke::Kind::Internal, "faults", "no library of that kind", "faults.so preloaded", "Preload it");
+    if (!faults_arm)
+      throw bespoke::Error(bespoke::Kind::Internal, "faults", "no library of that kind", "faults.so preloaded", "Preload it");
     faults_arm(action.at("call"), action.at("mode"), action.at("error"));
   }
 
@@ -366,8 +380,8 @@ int main() {
     try {
       answer["value"] = lab.act(Json::parse(line));
     } catch (const bespoke::Error& error) {
-      answer = {{"error", bespoke::name_of(error.kind)}, {"subject", error.subject}, {"got", error.got},
-                {"expected", error.expected}, {"next_step", error.next_step}, {"text", error.message}};
+      answer = {{"error", bespoke::name_of(error.kind)}, {"subject", error.subject}, {"got", error.got}, {"expected", error.expected},
+                {"next_step", error.next_step},          {"text", error.message}};
     } catch (const std::exception& error) {
       answer = {{"error", "unexpected"}, {"text", error.what()}};
     }

@@ -169,7 +169,8 @@ TEST_CASE("a slot keeps state of any shape, and is read by a method that keeps t
     for (const StateTensor& piece : adapter(kA, kB)) states.push_back(piece);
     return states;
   };
-  const auto kept = with({{"q.lora_A.rate", nullptr, 0, numbers + 5}, {"q.lora_A.row", three, 1, numbers}, {"q.lora_B.all", large, 3, numbers}});
+  const auto kept =
+      with({{"q.lora_A.rate", nullptr, 0, numbers + 5}, {"q.lora_A.row", three, 1, numbers}, {"q.lora_B.all", large, 3, numbers}});
   REQUIRE(store->commit_step(run, 1, "{}", kept));
   const Slot slot = std::move(store->latest_slot(run, kept).value());
   CHECK(slot.tensors.all().size() == 5);
@@ -185,8 +186,9 @@ TEST_CASE("a slot keeps state of any shape, and is read by a method that keeps t
   longer[1].shape = four;
   fewer.erase(fewer.begin() + 1);
   more.push_back({"q.lora_B.m", kShape, 2, nullptr});
-  for (const Other& other : {Other{longer, "q.lora_A.row", "float32 [3]", "float32 [4]"}, Other{fewer, "q.lora_A.row", "float32 [3]", "no such tensor"},
-                             Other{more, "q.lora_B.m", "no such tensor", "float32 [2, 3]"}}) {
+  for (const Other& other :
+       {Other{longer, "q.lora_A.row", "float32 [3]", "float32 [4]"}, Other{fewer, "q.lora_A.row", "float32 [3]", "no such tensor"},
+        Other{more, "q.lora_B.m", "no such tensor", "float32 [2, 3]"}}) {
     const Error error = error_of([&] { store->latest_slot(run, other.expected); });
     CHECK(error.kind == Kind::State);
     CHECK(error.subject.find("slot_") != std::string::npos);
@@ -286,11 +288,18 @@ TEST_CASE("rows and ids that cannot be kept are refused") {
   Folder folder;
   auto store = StateStore::open(folder.path, kBase, pieces());
   const Identified example = StateStore::identified("{}", "x");
-  for (const std::vector<TokenRow>& rows : std::vector<std::vector<TokenRow>>{
-           {}, {{{1, 2}, {0, 0}}}, {{{1, 2}, {0, 1, 1}}}, {{{1}, {0}}}, {{{}, {}}}, {{{1, -2}, {0, 1}}}, {{{1, 2}, {0, 2}}}, {{{1, 2}, {1, 1}}}})
+  for (const std::vector<TokenRow>& rows : std::vector<std::vector<TokenRow>>{{},
+                                                                              {{{1, 2}, {0, 0}}},
+                                                                              {{{1, 2}, {0, 1, 1}}},
+                                                                              {{{1}, {0}}},
+                                                                              {{{}, {}}},
+                                                                              {{{1, -2}, {0, 1}}},
+                                                                              {{{1, 2}, {0, 2}}},
+                                                                              {{{1, 2}, {1, 1}}}})
     CHECK(error_of([&] { store->add_example(example, rows); }).kind == Kind::Data);
   CHECK(store->example_count() == 0);
-  for (const std::string& id : {std::string(), std::string(257, 'x'), std::string("a\0b", 3), std::string("\xff"), std::string("\xed\xa0\x80")}) {
+  for (const std::string& id :
+       {std::string(), std::string(257, 'x'), std::string("a\0b", 3), std::string("\xff"), std::string("\xed\xa0\x80")}) {
     CHECK(error_of([&] { StateStore::identified("{}", id); }).kind == Kind::Data);
     CHECK(error_of([&] { store->forget(id); }).kind == Kind::Data);
   }

@@ -37,9 +37,12 @@ const bespoke_tensor& tensor(const bespoke_tensor* const* tensors, size_t index)
 int fill(const bespoke_tensor& result) {
   int64_t elements = 1;
   for (int32_t i = 0; i < result.rank; i++) elements *= result.shape[i];
-  if (result.dtype == BESPOKE_FLOAT32) std::fill_n(static_cast<float*>(result.data), elements, 0.01f);
-  else if (result.dtype == BESPOKE_INT64) std::fill_n(static_cast<int64_t*>(result.data), elements, 0);
-  else return 1;
+  if (result.dtype == BESPOKE_FLOAT32)
+    std::fill_n(static_cast<float*>(result.data), elements, 0.01f);
+  else if (result.dtype == BESPOKE_INT64)
+    std::fill_n(static_cast<int64_t*>(result.data), elements, 0);
+  else
+    return 1;
   return 0;
 }
 
@@ -106,9 +109,12 @@ class Stress {
     while (more()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20 + random() % 200));
       const unsigned what = random() % 4;
-      if (what < 2) call("rollback", {BESPOKE_STATE_LOCKED}, bespoke_rollback, nullptr, nullptr);
-      else if (what == 2) call("abandon", {BESPOKE_STATE_LOCKED}, bespoke_abandon_run, nullptr, nullptr);
-      else call("reset", {BESPOKE_STATE_LOCKED}, bespoke_reset, nullptr);
+      if (what < 2)
+        call("rollback", {BESPOKE_STATE_LOCKED}, bespoke_rollback, nullptr, nullptr);
+      else if (what == 2)
+        call("abandon", {BESPOKE_STATE_LOCKED}, bespoke_abandon_run, nullptr, nullptr);
+      else
+        call("reset", {BESPOKE_STATE_LOCKED}, bespoke_reset, nullptr);
     }
   }
 
@@ -126,7 +132,8 @@ class Stress {
         training.run_steps = 6;
         training.most_steps = 1 + random() % 6;
         training.new_run = random() % 8 == 0;
-        call("train", {BESPOKE_BUSY, BESPOKE_CANCELLED, BESPOKE_BUDGET_EXCEEDED, BESPOKE_DATA_ERROR, BESPOKE_STATE_LOCKED, BESPOKE_STATE_ERROR},
+        call("train",
+             {BESPOKE_BUSY, BESPOKE_CANCELLED, BESPOKE_BUDGET_EXCEEDED, BESPOKE_DATA_ERROR, BESPOKE_STATE_LOCKED, BESPOKE_STATE_ERROR},
              bespoke_train, &training, &settings, nullptr);
         std::this_thread::sleep_for(std::chrono::milliseconds(random() % 30));  // the others are to compute too
       } else {
@@ -171,8 +178,10 @@ class Stress {
     while (more()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(random() % 20));
       const unsigned what = random() % 8;
-      if (what < 3) call("pace", {}, bespoke_set_pace, 0.2 + 0.8 * (random() % 5) / 4);
-      else if (what < 6) call("limit", {}, bespoke_set_limit, random() % 8 ? -1.0 : 1.0);
+      if (what < 3)
+        call("pace", {}, bespoke_set_pace, 0.2 + 0.8 * (random() % 5) / 4);
+      else if (what < 6)
+        call("limit", {}, bespoke_set_limit, random() % 8 ? -1.0 : 1.0);
       else {
         const std::lock_guard<std::mutex> alone(lock_);
         const std::shared_ptr<bespoke_cancel>* which[] = {&training_, &judging_, &answering_};

@@ -30,7 +30,7 @@ struct Lab {
 
 Json open(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY);
-  struct stat status {};
+  struct stat status{};
   if (descriptor < 0 || fstat(descriptor, &status) != 0) return "no such file";
   const auto size = static_cast<size_t>(status.st_size);
   void* place = mmap(nullptr, size, PROT_READ, MAP_SHARED, descriptor, 0);
@@ -122,8 +122,8 @@ Json measure(const Json& request) {
 
 ExampleEncoder encoder_of(const Json& request) {
   return {lab.tokenizer.get(), request.value("without_turns", false) ? nullptr : lab.turns.get(),
-          one_of<TrainOn>(request.value("train_on", "assistant")),
-          request.value("max_length", size_t{256}), request.value("vocabulary", 0)};
+          one_of<TrainOn>(request.value("train_on", "assistant")), request.value("max_length", size_t{256}),
+          request.value("vocabulary", 0)};
 }
 
 Json document_of(const EncodedExample& encoded) {
@@ -132,8 +132,13 @@ Json document_of(const EncodedExample& encoded) {
     rows.push_back({row.tokens, row.mask});
     if (!row.rejected_tokens.empty()) rows.back().insert(rows.back().end(), {row.rejected_tokens, row.rejected_mask});
   }
-  return {{"rows", rows}, {"tokens", encoded.tokens}, {"trained_tokens", encoded.trained_tokens}, {"truncated_tokens", encoded.truncated_tokens},
-          {"truncated_trained_tokens", encoded.truncated_trained_tokens}, {"windows", encoded.windows}, {"unused_keys", encoded.unused_keys}};
+  return {{"rows", rows},
+          {"tokens", encoded.tokens},
+          {"trained_tokens", encoded.trained_tokens},
+          {"truncated_tokens", encoded.truncated_tokens},
+          {"truncated_trained_tokens", encoded.truncated_trained_tokens},
+          {"windows", encoded.windows},
+          {"unused_keys", encoded.unused_keys}};
 }
 
 Json act(const Json& request) {
@@ -151,7 +156,8 @@ Json act(const Json& request) {
   }
   if (what == "render") {
     std::string text;
-    for (const TurnPiece& piece : lab.turns->render(read_messages(request["messages"], "messages"), request["generate"], "messages")) text += piece.text;
+    for (const TurnPiece& piece : lab.turns->render(read_messages(request["messages"], "messages"), request["generate"], "messages"))
+      text += piece.text;
     return text;
   }
   if (what == "example") return document_of(encoder_of(request).encode(request["example"], request.value("subject", "example")));
@@ -167,10 +173,12 @@ Json act(const Json& request) {
     return encode(*lab.tokenizer, text, request);
   }
   Json answers = Json::array();
-  for (const Json& text : request.value("texts", Json::array())) answers.push_back(encode(*lab.tokenizer, text.get_ref<const std::string&>(), request));
+  for (const Json& text : request.value("texts", Json::array()))
+    answers.push_back(encode(*lab.tokenizer, text.get_ref<const std::string&>(), request));
   for (const Json& tokens : request.value("tokens", Json::array())) {
     const auto ids = tokens.get<std::vector<int32_t>>();
-    answers.push_back(what == "stream" ? stream(*lab.tokenizer, ids, request["at_start"]) : Json(lab.tokenizer->decode(ids, request["skip_special"])));
+    answers.push_back(what == "stream" ? stream(*lab.tokenizer, ids, request["at_start"])
+                                       : Json(lab.tokenizer->decode(ids, request["skip_special"])));
   }
   return answers;
 }

@@ -40,7 +40,9 @@ TEST_CASE("A signature of RFC 8032, section 7.1, test 3") {
   auto signature = bytes_of(
       "6291d657deec24024827e69c3abe01a30ce548a284743a445e3680d7db5ac3ac18ff9b538d16f290ae67f760984dc6594a7c15e9716ed28dc027beceea1ec40a");
   REQUIRE(signature.size() == crypto_sign_ed25519_BYTES);
-  const auto verified = [&] { return crypto_sign_ed25519_verify_detached(signature.data(), message.data(), message.size(), key.data()) == 0; };
+  const auto verified = [&] {
+    return crypto_sign_ed25519_verify_detached(signature.data(), message.data(), message.size(), key.data()) == 0;
+  };
   CHECK(verified());
   message[1] ^= 1;
   CHECK_FALSE(verified());

@@ -43,7 +43,8 @@ bespoke_answer_end end_of(std::optional<AnswerEnd> end) {
 }
 
 bespoke_piece piece_of(const AnswerPiece& said) {
-  return {sizeof(bespoke_piece), {said.text.c_str(), said.text.size()}, said.token.value_or(-1), said.tokens, end_of(said.stopped_because), 0};
+  return {sizeof(bespoke_piece), {said.text.c_str(), said.text.size()}, said.token.value_or(-1),
+          said.tokens,           end_of(said.stopped_because),          0};
 }
 
 }  // namespace

@@ -110,7 +110,8 @@ CallOf::CallOf(const bespoke_call* given) {
     throw Error(Kind::Config, "deadline_seconds", repr_of(call.deadline_seconds), "0 for none, or more", "Change the deadline");
   if (call.deadline_seconds > 0) settings.deadline = CallSettings::after(call.deadline_seconds);
   for (const auto& [name, seconds] : {std::pair("wait_seconds", call.wait_seconds), std::pair("busy_seconds", call.busy_seconds)})
-    if (seconds != seconds) throw Error(Kind::Config, name, repr_of(seconds), "a number of seconds, or less than 0 for as long as it takes", "Change it");
+    if (seconds != seconds)
+      throw Error(Kind::Config, name, repr_of(seconds), "a number of seconds, or less than 0 for as long as it takes", "Change it");
   settings.wait_seconds = call.wait_seconds;
   if (call.busy_seconds != 0) settings.busy_seconds = call.busy_seconds;
   static_assert(BESPOKE_PHASE_OPEN == static_cast<int>(Phase::open) && BESPOKE_PHASE_JUDGE == static_cast<int>(Phase::judge) &&
@@ -118,8 +119,8 @@ CallOf::CallOf(const bespoke_call* given) {
                 BESPOKE_PHASE_DECODE == static_cast<int>(Phase::decode) && BESPOKE_PHASE_STORE == static_cast<int>(Phase::store));
   if (call.progress)
     settings.listener = [call](const Told& told) {
-      const bespoke_progress progress = {sizeof(bespoke_progress), static_cast<bespoke_phase>(told.phase), 0, told.step, told.steps, told.loss,
-                                         told.footprint_bytes};
+      const bespoke_progress progress = {
+          sizeof(bespoke_progress), static_cast<bespoke_phase>(told.phase), 0, told.step, told.steps, told.loss, told.footprint_bytes};
       return call.progress(call.context, &progress) != 0;
     };
 }
@@ -266,5 +267,6 @@ bespoke_status bespoke_evaluate(bespoke_model* model, bespoke_text split, bespok
 }
 
 bespoke_status bespoke_verify(bespoke_model* model, const bespoke_call* call, char** report, bespoke_error** error) {
-  return computed(model, call, report, error, [&](PersonalModel& model, CallSettings settings) { return model.verify(std::move(settings)); });
+  return computed(model, call, report, error,
+                  [&](PersonalModel& model, CallSettings settings) { return model.verify(std::move(settings)); });
 }

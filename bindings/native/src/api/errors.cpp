@@ -9,9 +9,14 @@ namespace bespoke {
 namespace {
 
 // Where there is no memory, not even for an error.
-bespoke_error without_memory = {sizeof(bespoke_error), BESPOKE_BUDGET_EXCEEDED, "BudgetExceeded", "memory", "no room for an allocation",
+bespoke_error without_memory = {sizeof(bespoke_error),
+                                BESPOKE_BUDGET_EXCEEDED,
+                                "BudgetExceeded",
+                                "memory",
+                                "no room for an allocation",
                                 "room within the limit that the system sets",
-                                "Raise the limit or use a bundle built for a smaller budget", nullptr};
+                                "Raise the limit or use a bundle built for a smaller budget",
+                                nullptr};
 
 }  // namespace
 

@@ -35,7 +35,7 @@ Handles& handles() {
 }
 
 template <class Object>
-uintptr_t add(Open<Object> Handles::*open, std::shared_ptr<Object> object) {
+uintptr_t add(Open<Object> Handles::* open, std::shared_ptr<Object> object) {
   const std::lock_guard<std::mutex> held(held_over_forks());
   Handles& all = handles();
   all.last += kStride;
@@ -44,7 +44,7 @@ uintptr_t add(Open<Object> Handles::*open, std::shared_ptr<Object> object) {
 }
 
 template <class Object>
-std::shared_ptr<Object> find(Open<Object> Handles::*open, const void* handle, bool take) {
+std::shared_ptr<Object> find(Open<Object> Handles::* open, const void* handle, bool take) {
   const std::lock_guard<std::mutex> held(held_over_forks());
   auto& objects = handles().*open;
   const auto at = objects.find(reinterpret_cast<uintptr_t>(handle));
@@ -55,7 +55,7 @@ std::shared_ptr<Object> find(Open<Object> Handles::*open, const void* handle, bo
 }
 
 template <class Object>
-std::shared_ptr<Object> found(Open<Object> Handles::*open, const void* handle, const char* what, const char* opened_by) {
+std::shared_ptr<Object> found(Open<Object> Handles::* open, const void* handle, const char* what, const char* opened_by) {
   need(handle, what, opened_by);
   std::shared_ptr<Object> object = find(open, handle, false);
   if (!object)

@@ -16,9 +16,7 @@ constexpr double kLongestWait = 1e9;  // seconds: a moment that the clock can ho
 
 thread_local OpenModel::Call* innermost = nullptr;  // of this thread
 
-Error closed() {
-  return Error(Kind::State, "the model", "a handle that was closed", "one that is open", "Open the model again");
-}
+Error closed() { return Error(Kind::State, "the model", "a handle that was closed", "one that is open", "Open the model again"); }
 
 }  // namespace
 
@@ -79,8 +77,9 @@ void OpenModel::release() {
 
 void OpenModel::check_process() const {
   if (process_.is_this()) return;
-  throw Error(Kind::State, "the model", "a handle of process " + std::to_string(process_.number()) + " in its fork " + std::to_string(getpid()),
-              "a handle that this process has opened", "Open the model after the fork, or start the process without one (in Python: spawn)");
+  throw Error(
+      Kind::State, "the model", "a handle of process " + std::to_string(process_.number()) + " in its fork " + std::to_string(getpid()),
+      "a handle that this process has opened", "Open the model after the fork, or start the process without one (in Python: spawn)");
 }
 
 bool OpenModel::still_ends() const {

@@ -48,7 +48,8 @@ bespoke_status bespoke_add_examples(bespoke_model* model, const bespoke_example*
 
 bespoke_status bespoke_correct(bespoke_model* model, bespoke_text answer, bespoke_text better, const bespoke_call* call, char** added,
                                bespoke_error** error) {
-  return giving(model, call, added, error, [&](PersonalModel& model) { return model.correct(text_of(answer, "answer"), text_of(better, "better")); });
+  return giving(model, call, added, error,
+                [&](PersonalModel& model) { return model.correct(text_of(answer, "answer"), text_of(better, "better")); });
 }
 
 bespoke_status bespoke_list_examples(bespoke_model* model, bespoke_text after, int64_t most, char** examples, bespoke_error** error) {

@@ -15,8 +15,8 @@ extern "C" {
 #define BESPOKE_ENGINE_MODULE_FUNCTION "bespoke_engine_module"
 
 /* Fills `engine`, which goes into bespoke_options. Not 0 where the engine cannot be had, with the reason in `message`. */
-typedef int (*bespoke_engine_module_function)(bespoke_engine *engine, char *message, size_t message_size);
-BESPOKE_API int bespoke_engine_module(bespoke_engine *engine, char *message, size_t message_size);
+typedef int (*bespoke_engine_module_function)(bespoke_engine* engine, char* message, size_t message_size);
+BESPOKE_API int bespoke_engine_module(bespoke_engine* engine, char* message, size_t message_size);
 
 #ifdef __cplusplus
 }

@@ -14,7 +14,7 @@ constexpr size_t kAlignment = 64;  // as plan/arena.py
 
 size_t aligned(size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
 
-size_t largest(const std::vector<const Plan*>& plans, uint64_t Estimate::*bytes) {
+size_t largest(const std::vector<const Plan*>& plans, uint64_t Estimate::* bytes) {
   size_t most = 0;
   for (const Plan* plan : plans) most = std::max<size_t>(most, plan->estimate.*bytes);
   return most;
@@ -72,7 +72,8 @@ Layout Layout::finished(const std::vector<const Plan*>& plans) {
 }
 
 void Layout::take(const Plan& plan, uint32_t value) {
-  entries[plan.name(value)] = {0, plan.bytes(value), {plan.shape(value), plan.shape(value) + plan.values[value].rank}, plan.values[value].role};
+  entries[plan.name(value)] = {
+      0, plan.bytes(value), {plan.shape(value), plan.shape(value) + plan.values[value].rank}, plan.values[value].role};
 }
 
 void Layout::place() {
@@ -84,8 +85,8 @@ void Layout::place() {
 
 Buffers::Buffers(const std::vector<const Plan*>& plans, EngineMemory& memory, const std::string& scratch_path, size_t temporaries,
                  size_t workspace)
-    : state(plans, Lifetime::state), step(plans, Lifetime::step), session_layout(plans, Lifetime::session), finished_layout(Layout::finished(plans)),
-      memory_(memory) {
+    : state(plans, Lifetime::state), step(plans, Lifetime::step), session_layout(plans, Lifetime::session),
+      finished_layout(Layout::finished(plans)), memory_(memory) {
   temporaries_at_ = whole_pages(largest(plans, &Estimate::arena_bytes));
   arena_ = region_of(temporaries_at_ + whole_pages(temporaries + kReadBehind));
   workspace_ = anonymous(whole_pages(workspace + kReadBehind));

@@ -19,8 +19,8 @@ void Control::begin(CallSettings settings) { end_ = CallEnd(std::move(settings))
 void Control::rest(double worked_seconds) const {
   const double pace = limits_.pace;
   if (pace >= 1) return;
-  const auto until = CallEnd::Clock::now() + std::chrono::duration_cast<CallEnd::Clock::duration>(
-                                                 std::chrono::duration<double>(worked_seconds * (1 / pace - 1)));
+  const auto until = CallEnd::Clock::now() +
+                     std::chrono::duration_cast<CallEnd::Clock::duration>(std::chrono::duration<double>(worked_seconds * (1 / pace - 1)));
   for (auto now = CallEnd::Clock::now(); now < until && !must_end(); now = CallEnd::Clock::now())
     std::this_thread::sleep_for(std::min<CallEnd::Clock::duration>(kLook, until - now));
 }

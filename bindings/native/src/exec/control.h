@@ -32,7 +32,7 @@ class Control {
   const Limits& limits() const { return limits_; }
   bool must_end() const { return end_.must_end(); }
   bool cancelled() const { return end_.cancelled(); }  // the deadline left aside
-  void check() const {  // before each instruction
+  void check() const {                                 // before each instruction
     if (must_end()) throw Abandoned{};
   }
   Stopped why() const { return end_.cancelled() ? Stopped::stop_requested : Stopped::deadline; }  // where it must end

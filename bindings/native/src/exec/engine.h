@@ -10,7 +10,9 @@ namespace bespoke {
 
 class Engine {
  public:
-  explicit Engine(const bespoke_engine& table) : table_(table), target_(table.target ? table.target : "") { table_.target = target_.c_str(); }
+  explicit Engine(const bespoke_engine& table) : table_(table), target_(table.target ? table.target : "") {
+    table_.target = target_.c_str();
+  }
   Engine(const Engine&) = delete;
   ~Engine() {
     if (is_kept_ && table_.destroy) table_.destroy(table_.context);

@@ -113,8 +113,9 @@ void EngineMemory::write(uint8_t* to, const void* from, size_t size) {
     return;
   }
   char message[256] = "";
-  check(engine_.write(engine_.context, region->second.memory, static_cast<uint64_t>(to - region->first), from, size, message, sizeof message),
-        message);
+  check(
+      engine_.write(engine_.context, region->second.memory, static_cast<uint64_t>(to - region->first), from, size, message, sizeof message),
+      message);
 }
 
 void EngineMemory::read(const uint8_t* at, uint8_t* to, size_t size) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/interpreter.h"
 
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -21,9 +20,7 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 size_t bytes_of(const TensorSpec& spec) {
   size_t size = bespoke::bytes_of(spec.dtype);
@@ -37,10 +34,11 @@ void add(float* to, const float* from, size_t count) {
 
 }  // namespace
 
-Interpreter::Interpreter(const Plan& plan, Weights weights, Bundle& bundle, Programs& programs, Buffers& buffers,
-                         EngineMemory& memory, MemoryGuard& guard, Control& control, Spent& spent)
-    : plan_(plan), weights_(weights), bundle_(bundle), programs_(programs), buffers_(buffers), memory_(memory), guard_(guard), control_(control), spent_(spent),
-      base_(plan.values.size(), nullptr), number_of_(plan.values.size(), -1), state_offset_(plan.values.size(), 0) {
+Interpreter::Interpreter(const Plan& plan, Weights weights, Bundle& bundle, Programs& programs, Buffers& buffers, EngineMemory& memory,
+                         MemoryGuard& guard, Control& control, Spent& spent)
+    : plan_(plan), weights_(weights), bundle_(bundle), programs_(programs), buffers_(buffers), memory_(memory), guard_(guard),
+      control_(control), spent_(spent), base_(plan.values.size(), nullptr), number_of_(plan.values.size(), -1),
+      state_offset_(plan.values.size(), 0) {
   for (const GraphUse& use : plan.graphs) calls_.push_back("Graph '" + use.name + "' of method '" + plan.method + "'");
   graphs_.resize(plan.graphs.size(), nullptr);
   for (const auto& section : plan.sections)
@@ -52,13 +50,18 @@ Interpreter::Interpreter(const Plan& plan, Weights weights, Bundle& bundle, Prog
   for (uint32_t id = 0; id < plan.values.size(); id++) {
     const Value& value = plan.values[id];
     switch (value.place) {
-      case PlaceKind::arena: base_[id] = buffers.arena() + value.where; continue;
-      case PlaceKind::scratch: base_[id] = buffers.checkpoints() + value.where; continue;
+      case PlaceKind::arena:
+        base_[id] = buffers.arena() + value.where;
+        continue;
+      case PlaceKind::scratch:
+        base_[id] = buffers.checkpoints() + value.where;
+        continue;
       case PlaceKind::number:
         number_of_[id] = static_cast<int32_t>(numbers_.size());
         numbers_.push_back(value.where);
         continue;
-      case PlaceKind::named: break;
+      case PlaceKind::named:
+        break;
     }
     const std::string& name = plan.name(id);
     if (value.role == Role::weight) {
@@ -161,12 +164,18 @@ Outcome Interpreter::steps(const std::vector<Instruction>& code, const Bindings&
   for (const Instruction& i : code) {
     control_.check();
     switch (i.op) {
-      case Op::load: load(plan_.names[i.a]); break;
+      case Op::load:
+        load(plan_.names[i.a]);
+        break;
       case Op::free:
         if (i.group) free(plan_.names[i.a]);
         break;
-      case Op::call: call(i); break;
-      case Op::zero: memory_.zero(whole(i.a), plan_.bytes(i.a)); break;
+      case Op::call:
+        call(i);
+        break;
+      case Op::zero:
+        memory_.zero(whole(i.a), plan_.bytes(i.a));
+        break;
       case Op::noise:
         memory_.change(whole(i.a), plan_.bytes(i.a), [&](uint8_t* value) {
           noise(reinterpret_cast<float*>(value), plan_.elements(i.a), bindings.seed, bindings.step, i.b, i.c, i.d, i.distribution, 0,
@@ -226,7 +235,8 @@ void Interpreter::bind(const Bindings& bindings) {
       base_[id] = found == bindings.tensors.end() ? nullptr : static_cast<uint8_t*>(const_cast<void*>(found->second));
     } else if (value.role == Role::adapter && bindings.adapter) {
       const auto found = bindings.adapter->find(name);
-      refuse_another_shape(name, found == bindings.adapter->end() ? nullptr : &found->second, {plan_.shape(id), plan_.shape(id) + value.rank});
+      refuse_another_shape(name, found == bindings.adapter->end() ? nullptr : &found->second,
+                           {plan_.shape(id), plan_.shape(id) + value.rank});
       base_[id] = reinterpret_cast<uint8_t*>(const_cast<float*>(found->second.data));
     } else if (value.lifetime == Lifetime::state) {
       base_[id] = buffers_.current() + state_offset_[id];
@@ -267,8 +277,8 @@ void Interpreter::refuse_unbound(uint32_t id) const {
   const Value& value = plan_.values[id];
   const std::string name = value.place == PlaceKind::named ? array_name(plan_.name(id)) : "";
   if (value.role == Role::batch && !name.empty())
-    throw Error(Kind::Data, "Array '" + name + "' of method '" + plan_.method + "'", "rows without it",
-                shown_type(plan_, Reference{id}), "Use another method: examples hold tokens and mask, and pairs of answers alone");
+    throw Error(Kind::Data, "Array '" + name + "' of method '" + plan_.method + "'", "rows without it", shown_type(plan_, Reference{id}),
+                "Use another method: examples hold tokens and mask, and pairs of answers alone");
   throw Error(Kind::Plan, "plan of '" + plan_.method + "', value " + std::to_string(id), "no memory bound to it",
               "a tensor that the section is given", "Build the bundle again");
 }

@@ -22,9 +22,9 @@ struct Bindings {
   std::map<std::string, double> scalars;
   uint64_t seed = 0;
   uint32_t step = 0;
-  const AdapterView* adapter = nullptr;     // read in place of the current one
+  const AdapterView* adapter = nullptr;          // read in place of the current one
   const std::vector<float>* recorded = nullptr;  // of a step that is replayed
-  std::vector<float>* emitted = nullptr;    // where the last emitted value that is no scalar goes
+  std::vector<float>* emitted = nullptr;         // where the last emitted value that is no scalar goes
 };
 
 constexpr int kStages = std::size(kStageNames);
@@ -89,17 +89,17 @@ class Interpreter {
   MemoryGuard& guard_;
   Control& control_;
   Spent& spent_;
-  std::vector<Program*> graphs_;        // null: weights are part of its programs, and those of its calls are in `baked_`
+  std::vector<Program*> graphs_;                  // null: weights are part of its programs, and those of its calls are in `baked_`
   std::unordered_map<uint32_t, Program*> baked_;  // by the call's first reference
-  std::vector<std::string> calls_;      // "Graph 'x' of method 'y'", for the guard
-  std::vector<uint8_t*> base_;          // of each value, where it is now
-  std::vector<int64_t> numbers_;        // constants and scalars, 8 bytes each
-  std::vector<int32_t> number_of_;      // value -> its place in numbers_, -1
-  std::vector<size_t> state_offset_;    // of state values
-  std::vector<uint32_t> bound_;         // values whose place changes from run to run
-  std::vector<uint32_t> stored_;        // sources of stores: what the update makes
+  std::vector<std::string> calls_;                // "Graph 'x' of method 'y'", for the guard
+  std::vector<uint8_t*> base_;                    // of each value, where it is now
+  std::vector<int64_t> numbers_;                  // constants and scalars, 8 bytes each
+  std::vector<int32_t> number_of_;                // value -> its place in numbers_, -1
+  std::vector<size_t> state_offset_;              // of state values
+  std::vector<uint32_t> bound_;                   // values whose place changes from run to run
+  std::vector<uint32_t> stored_;                  // sources of stores: what the update makes
   std::map<std::string, Group> groups_;
-  std::map<uint32_t, std::vector<uint8_t>> repeated_;  // batch tensors of several copies
+  std::map<uint32_t, std::vector<uint8_t>> repeated_;      // batch tensors of several copies
   std::vector<std::pair<const uint8_t*, uint32_t>> adds_;  // temporary, number of the result
   Stage stage_ = Stage::forward;
   bool finishes_ = false;  // stores are what the adapter comes to, not state

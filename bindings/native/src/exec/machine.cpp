@@ -209,8 +209,7 @@ std::vector<float> Machine::next_token_logits(const std::vector<int64_t>& prompt
 Bindings Machine::bindings(const Batch* batch, std::map<std::string, double> scalars) const {
   Bindings bindings;
   bindings.batch = batch;
-  if (batch)
-    bindings.tensors = {{"tokens", batch->tokens.data()}, {"targets", batch->targets.data()}, {"mask", batch->mask.data()}};
+  if (batch) bindings.tensors = {{"tokens", batch->tokens.data()}, {"targets", batch->targets.data()}, {"mask", batch->mask.data()}};
   bindings.scalars = std::move(scalars);
   return bindings;
 }

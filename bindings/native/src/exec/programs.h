@@ -20,7 +20,7 @@ struct Program {
 
   const GraphRecord& graph;
   const Artifact artifact;
-  std::vector<bespoke_tensor> inputs, outputs;       // in the graph's order; a call says where they are
+  std::vector<bespoke_tensor> inputs, outputs;           // in the graph's order; a call says where they are
   std::vector<const bespoke_tensor*> operands, results;  // of them, in the artifact's order
   void* handle = nullptr;
 };
@@ -33,18 +33,14 @@ class Programs {
   Programs(const Programs&) = delete;
 
   // The engine's threads, for what the core computes itself.
-  kernels::Parallel parallel() const {
-    return table_.parallel ? kernels::Parallel{table_.parallel, table_.context, 0} : kernels::serial;
-  }
+  kernels::Parallel parallel() const { return table_.parallel ? kernels::Parallel{table_.parallel, table_.context, 0} : kernels::serial; }
 
-  size_t workspace_bytes() const { return workspace_bytes_; }  // that the programs of the target may want
+  size_t workspace_bytes() const { return workspace_bytes_; }                                    // that the programs of the target may want
   void use(uint8_t* workspace, size_t size) { workspace_ = workspace, workspace_size_ = size; }  // all of them share it
 
   // Bytes that opening a program, and a call of it, may add to the process: what none before it has taken. An engine that says what its
   // runs take keeps nothing between them: then a call may add what the last one did not need, which is counted already.
-  size_t growth_to_open(const Program& program) const {
-    return table_.peak_bytes ? 0 : more(program.artifact.engine_bytes, engine_bytes_);
-  }
+  size_t growth_to_open(const Program& program) const { return table_.peak_bytes ? 0 : more(program.artifact.engine_bytes, engine_bytes_); }
   size_t growth_to_run(const Program& program) const {
     return more(program.artifact.workspace_bytes, touched_) + (table_.peak_bytes ? more(program.artifact.engine_bytes, elsewhere_) : 0);
   }
@@ -52,9 +48,9 @@ class Programs {
   // Of a call of the plan: of its graph, or, where weights are part of artifacts, of its graph and the weights that it gives. The same
   // object each time.
   Program& find(const Plan& plan, const Instruction& call);
-  void open(Program& program);            // once
-  void run(Program& program);             // its inputs and outputs have their places
-  int64_t bytes_elsewhere();              // that the engine held in the last run, and the process does not
+  void open(Program& program);  // once
+  void run(Program& program);   // its inputs and outputs have their places
+  int64_t bytes_elsewhere();    // that the engine held in the last run, and the process does not
 
  private:
   static size_t more(size_t wanted, size_t there) { return wanted > there ? wanted - there : 0; }

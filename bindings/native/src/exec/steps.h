@@ -30,7 +30,7 @@ struct Batch {
   int64_t sequence_length = 0;           // T
   int64_t tokens_trained = 0;            // positions with mask 1
   Source source = Source::user;
-  std::vector<int64_t> row_numbers;      // of its rows within their source; padding rows have none
+  std::vector<int64_t> row_numbers;                  // of its rows within their source; padding rows have none
   void clear_to(int64_t new_rows, int64_t length) {  // rows of padding alone
     const auto cells = static_cast<size_t>(new_rows * length);
     tokens.assign(cells, 0);
@@ -93,13 +93,13 @@ class Steps {
   virtual void flip() = 0;
   virtual void fill(const TensorSource& tensors) = 0;  // sets state; what `tensors` lacks becomes zero
 
-  virtual std::vector<NamedTensor> state() const = 0;    // adapter and optimizer state now, sorted by name
+  virtual std::vector<NamedTensor> state() const = 0;  // adapter and optimizer state now, sorted by name
   // What the steps so far come to: the adapter's part of the state, or what the method's section `finish` makes of that. Throws
   // Abandoned, Error.
   virtual std::vector<NamedTensor> adapter() = 0;
   virtual bool accumulates() const = 0;
   virtual bool replayable() const = 0;
-  virtual bool learns_pairs() const { return false; }  // reads the array `pairs`
+  virtual bool learns_pairs() const { return false; }         // reads the array `pairs`
   virtual std::vector<int64_t> sequence_lengths() const = 0;  // ascending
   virtual Control& control() const = 0;
   virtual std::map<std::string, double> seconds_by_stage() const = 0;  // forward, head, backward, update; since it was made

@@ -159,13 +159,17 @@ class Probe : public Counting {
 
  protected:
   bool scalar_value(Json&& value) override {
-    if (depth_ == 0) *found = std::move(value);
-    else if (keeping_) put(std::move(value));
+    if (depth_ == 0)
+      *found = std::move(value);
+    else if (keeping_)
+      put(std::move(value));
     return true;
   }
   void begin(bool object) override {
-    if (depth_++ == 0) *found = object ? Json::object() : Json::array();
-    else if (keeping_) builder_.begin(object);
+    if (depth_++ == 0)
+      *found = object ? Json::object() : Json::array();
+    else if (keeping_)
+      builder_.begin(object);
   }
   void end() override {
     if (--depth_ == 0 || !keeping_) return;
@@ -186,8 +190,10 @@ class Probe : public Counting {
  private:
   void put(Json&& value) {
     builder_.put(std::move(value));
-    if (!builder_.building()) done();
-    else if (builder_.nodes() > kSmallPiece) refuse(rules_, "more than " + std::to_string(kSmallPiece) + " values in " + name_, "few");
+    if (!builder_.building())
+      done();
+    else if (builder_.nodes() > kSmallPiece)
+      refuse(rules_, "more than " + std::to_string(kSmallPiece) + " values in " + name_, "few");
   }
   void done() {
     (*found)[name_] = std::move(*builder_.take());

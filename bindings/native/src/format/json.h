@@ -38,7 +38,7 @@ OwnedJson parse_json(Bytes document, const JsonRules& rules);
 class PieceTaker {
  public:
   virtual ~PieceTaker() = default;
-  virtual void open(const std::string& container) {}  // a walked list or object begins
+  virtual void open(const std::string& container) {}                                         // a walked list or object begins
   virtual void take(const std::string& container, const std::string& key, Json& value) = 0;  // may move from the value
 };
 
@@ -58,21 +58,27 @@ Enum one_of(const Json& name) {
 
 template <typename Field>
 void read_field(const Json& value, Field& field) {
-  if constexpr (std::is_enum_v<Field>) field = one_of<Field>(value);
-  else field = value.get<Field>();
+  if constexpr (std::is_enum_v<Field>)
+    field = one_of<Field>(value);
+  else
+    field = value.get<Field>();
 }
 
 template <typename Field>
 void read_field(const Json& value, std::optional<Field>& field) {
-  if (value.is_null()) field.reset();
-  else read_field(value, field.emplace());
+  if (value.is_null())
+    field.reset();
+  else
+    read_field(value, field.emplace());
 }
 
 // `Document` is Json, or nlohmann's ordered_json.
 template <typename Document, typename Field>
 Document json_of(const Field& field) {
-  if constexpr (std::is_enum_v<Field>) return name_of(field);
-  else return field;
+  if constexpr (std::is_enum_v<Field>)
+    return name_of(field);
+  else
+    return field;
 }
 
 template <typename Document, typename Field>

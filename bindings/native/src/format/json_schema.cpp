@@ -20,9 +20,7 @@ constexpr const char* kNothing = "nothing";
 constexpr const char* kRequired = "a value: every field is required";
 constexpr const char* kHashPattern = "^[0-9a-f]{64}$";  // the one pattern of the schemas
 
-bool is_hash(const std::string& text) {
-  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
-}
+bool is_hash(const std::string& text) { return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos; }
 
 const char* name_of_type(const std::string& type) {
   if (type == "object") return "an object";
@@ -100,8 +98,10 @@ void check_members(const Json& value, const Schema::Part& part, const Path& path
     const Schema::Part* field = part.member(member.key());
     if (!field) {
       const std::string* why = find_in(part.later, member.key());
-      if (why) add(faults, inner, "a value", *why);
-      else add(faults, inner, shown(*member), "no such field");
+      if (why)
+        add(faults, inner, "a value", *why);
+      else
+        add(faults, inner, shown(*member), "no such field");
       continue;
     }
     Schema::check_name(member.key(), part, path, faults);
@@ -172,8 +172,7 @@ const Schema::Part* Schema::Part::member(const std::string& key) const {
   return found ? found : more;
 }
 
-Schema::Schema(const unsigned char* text, unsigned long size, TextRules rules, FormatVersion version)
-    : rules_(rules), version_(version) {
+Schema::Schema(const unsigned char* text, unsigned long size, TextRules rules, FormatVersion version) : rules_(rules), version_(version) {
   const JsonRules limits{"schema", Kind::Internal, "Report it to the authors of bespoke", size, kMostLevels, size};
   const OwnedJson owned = parse_json({text, size}, limits);
   const Json& document = *owned;
@@ -219,26 +218,41 @@ const Schema::Part* Schema::compile(const Json& given) {
   parts_.push_back(std::make_unique<Part>());
   Part& part = *parts_.back();
   for (const auto& [word, value] : given.items()) {
-    if (word == "type") part.type = value.get<std::string>();
-    else if (word == "properties") compile_properties(value, part);
-    else if (word == "required") part.required = value.get<std::vector<std::string>>();
-    else if (word == "additionalProperties") part.more = value.is_object() ? compile(value) : nullptr;
-    else if (word == "propertyNames") part.names = compile_names(value);
-    else if (word == "items") part.items = compile(value);
-    else if (word == "anyOf" || word == "oneOf") for (const Json& branch : value) part.branches.push_back(compile(branch));
+    if (word == "type")
+      part.type = value.get<std::string>();
+    else if (word == "properties")
+      compile_properties(value, part);
+    else if (word == "required")
+      part.required = value.get<std::vector<std::string>>();
+    else if (word == "additionalProperties")
+      part.more = value.is_object() ? compile(value) : nullptr;
+    else if (word == "propertyNames")
+      part.names = compile_names(value);
+    else if (word == "items")
+      part.items = compile(value);
+    else if (word == "anyOf" || word == "oneOf")
+      for (const Json& branch : value) part.branches.push_back(compile(branch));
     else if (word == "discriminator") {
       part.tag = value["propertyName"].get<std::string>();
       for (const auto& [name, target] : value["mapping"].items()) part.tagged.emplace_back(name, compile(*object_of("$ref", target)));
-    }
-    else if (word == "const") part.only = value;
-    else if (word == "enum") *part.listed = value;
-    else if (word == "minimum") part.minimum = value;
-    else if (word == "maximum") part.maximum = value;
-    else if (word == "exclusiveMinimum") part.above = value;
-    else if (word == "exclusiveMaximum") part.below = value;
-    else if (word == "minItems" || word == "minLength") part.least = value.get<size_t>();
-    else if (word == "maxItems" || word == "maxLength" || word == "maxProperties") part.most = value.get<size_t>();
-    else if (word == "pattern" && is_text(value, kHashPattern)) part.hash = true;
+    } else if (word == "const")
+      part.only = value;
+    else if (word == "enum")
+      *part.listed = value;
+    else if (word == "minimum")
+      part.minimum = value;
+    else if (word == "maximum")
+      part.maximum = value;
+    else if (word == "exclusiveMinimum")
+      part.above = value;
+    else if (word == "exclusiveMaximum")
+      part.below = value;
+    else if (word == "minItems" || word == "minLength")
+      part.least = value.get<size_t>();
+    else if (word == "maxItems" || word == "maxLength" || word == "maxProperties")
+      part.most = value.get<size_t>();
+    else if (word == "pattern" && is_text(value, kHashPattern))
+      part.hash = true;
     else if (word != "title" && word != "description" && word != "$defs" && word != kSinceMinor) {
       throw Error(Kind::Internal, "schema", "the keyword " + word + " " + value.dump().substr(0, 80), "one that the core knows",
                   "Report it to the authors of bespoke");
@@ -266,7 +280,8 @@ void Schema::check(const Json& value, const Part& part, const Path& path, Faults
   if (!part.takes(value)) {
     // An integer of more than 64 bits is read as a floating-point number: its size is what is wrong with it.
     const size_t before = faults.size();
-    if (part.type == "integer" && value.is_number_float() && std::abs(value.get<double>()) >= 0x1p63) check_number(value, part, path, faults);
+    if (part.type == "integer" && value.is_number_float() && std::abs(value.get<double>()) >= 0x1p63)
+      check_number(value, part, path, faults);
     if (faults.size() == before) add(faults, path, shown(value), name_of_type(part.type));
     return;
   }

@@ -47,8 +47,8 @@ class Schema {
     std::vector<std::pair<std::string, std::string>> later;  // properties that this document's version does not have, and why
     std::vector<std::string> required;
     const Part *items = nullptr, *more = nullptr, *names = nullptr;  // `more`: members that `properties` does not have
-    Json only, minimum, maximum, above, below;     // numbers and texts; null: no such keyword
-    OwnedJson listed;                              // likewise
+    Json only, minimum, maximum, above, below;                       // numbers and texts; null: no such keyword
+    OwnedJson listed;                                                // likewise
     size_t least = 0, most = static_cast<size_t>(-1);                // characters, elements or members
     bool hash = false;
     TextRule rule = nullptr;

@@ -40,7 +40,7 @@ Descriptor opened(const std::string& path, int flags) {
 // All of a small plain file, or nothing.
 std::string read_whole(const std::string& path) {
   const Descriptor file = opened(path, O_RDONLY);
-  struct stat found {};
+  struct stat found{};
   if (file.get() < 0 || fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode)) return "";
   std::string text;
   char chunk[4096];
@@ -56,7 +56,7 @@ std::string read_whole(const std::string& path) {
 
 bool write_whole(const std::string& path, const std::string& text) {
   const Descriptor file = opened(path, O_WRONLY | O_CREAT);
-  struct stat found {};
+  struct stat found{};
   if (file.get() < 0 || fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode) || ftruncate(file.get(), 0) != 0) return false;
   for (size_t done = 0; done < text.size();) {
     const ssize_t put = write(file.get(), text.data() + done, text.size() - done);
@@ -74,7 +74,7 @@ KnownHashes::KnownHashes(std::string path, Clock now) : path_(std::move(path)), 
 }
 
 std::optional<std::pair<KnownHashes::Place, KnownHashes::Version>> KnownHashes::look(int descriptor, uint64_t offset, uint64_t size) {
-  struct stat found {};
+  struct stat found{};
   if (fstat(descriptor, &found) != 0 || !S_ISREG(found.st_mode) || others_may_write(found)) return std::nullopt;
   const FileTimes times = times_of(found);
   return {{{static_cast<uint64_t>(found.st_dev), static_cast<uint64_t>(found.st_ino), offset, size},

@@ -20,9 +20,7 @@ inline void dismantle(Json& value) {
 }
 
 // The library's comparison with a text makes a value of the text.
-inline bool is_text(const Json& value, std::string_view text) {
-  return value.is_string() && value.get_ref<const std::string&>() == text;
-}
+inline bool is_text(const Json& value, std::string_view text) { return value.is_string() && value.get_ref<const std::string&>() == text; }
 
 class OwnedJson {  // taken apart at the end of its life
  public:

@@ -39,7 +39,8 @@ class Header : public PieceTaker {
 
   SafetensorsHeader read(Bytes header, uint64_t file_size) {
     if (header.size == 0 || header.data[0] != '{') {
-      refuse(subject_, "a header that begins with " + in_quotes({reinterpret_cast<const char*>(header.data), header.size ? 1u : 0u}), "'{'");
+      refuse(subject_, "a header that begins with " + in_quotes({reinterpret_cast<const char*>(header.data), header.size ? 1u : 0u}),
+             "'{'");
     }
     const size_t items = kMaxTensors * (kMaxDimensions + 8);
     const JsonRules rules{subject_ + ", header", kind_, "Get the file again from where it was built", kMaxHeader, 3, items};
@@ -87,7 +88,8 @@ class Header : public PieceTaker {
     if (name.empty() || characters > kMaxName || !is_printable(name)) {
       refuse(at(name), "a name of " + std::to_string(characters) + " characters, or not printable", "a short plain name");
     }
-    if (!entry.is_object() || entry.size() != 3 || !entry.contains("dtype") || !entry.contains("shape") || !entry.contains("data_offsets")) {
+    if (!entry.is_object() || entry.size() != 3 || !entry.contains("dtype") || !entry.contains("shape") ||
+        !entry.contains("data_offsets")) {
       refuse(at(name), "other fields", "exactly dtype, shape and data_offsets");
     }
     const Json& dtype = entry["dtype"];
@@ -117,9 +119,8 @@ class Header : public PieceTaker {
   // Puts the entries in the order of their data, which begins at `start`; from now on they say where it lies in the file.
   void place(uint64_t file_size, uint64_t start) {
     auto& entries = found_.entries;
-    std::sort(entries.begin(), entries.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
-      return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
-    });
+    std::sort(entries.begin(), entries.end(),
+              [](const SafetensorsEntry& a, const SafetensorsEntry& b) { return a.begin != b.begin ? a.begin < b.begin : a.end < b.end; });
     uint64_t offset = 0;
     for (SafetensorsEntry& entry : entries) {
       if (entry.begin != offset) {
@@ -130,7 +131,8 @@ class Header : public PieceTaker {
         refuse(at(entry.name), "data at byte " + std::to_string(start + entry.begin), "data aligned to its type");
       }
       if (entry.end > file_size - start) {
-        refuse(subject_, std::to_string(file_size) + " bytes", std::to_string(start + entry.end) + " or more, where " + entry.name + " ends");
+        refuse(subject_, std::to_string(file_size) + " bytes",
+               std::to_string(start + entry.end) + " or more, where " + entry.name + " ends");
       }
       offset = entry.end;
       entry.begin += start, entry.end += start;
@@ -175,7 +177,8 @@ Tensors read_tensors(Bytes file, const std::string& subject, Kind kind) {
   Tensors tensors;
   for (SafetensorsEntry& entry : read_safetensors_header(header, file.size, subject, kind, types_of_bundles(), true).entries) {
     const uint8_t* data = file.data + entry.begin;
-    tensors.emplace(entry.name, Tensor{dtype_named(entry.dtype), std::move(entry.shape), data, static_cast<size_t>(entry.end - entry.begin)});
+    tensors.emplace(entry.name,
+                    Tensor{dtype_named(entry.dtype), std::move(entry.shape), data, static_cast<size_t>(entry.end - entry.begin)});
   }
   return tensors;
 }

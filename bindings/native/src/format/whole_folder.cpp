@@ -28,12 +28,12 @@ constexpr size_t kRandomLength = 8;
 constexpr int kFolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
 bool is_there(const std::string& path) {
-  struct stat found {};
+  struct stat found{};
   return lstat(path.c_str(), &found) == 0;
 }
 
 bool is_plain_folder(const std::string& path) {
-  struct stat found {};
+  struct stat found{};
   return lstat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
 }
 
@@ -44,7 +44,9 @@ std::string random_letters() {
   return letters;
 }
 
-bool ends_with(std::string_view text, std::string_view end) { return text.size() >= end.size() && text.substr(text.size() - end.size()) == end; }
+bool ends_with(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
 
 // Whether a writer of the folder `name` made this one: `.name.abcdefgh.partial`, or `.old`.
 bool is_leftover(std::string_view found, std::string_view name) {
@@ -169,7 +171,7 @@ void WholeFolder::finish() {
 }
 
 void WholeFolder::check_existing() const {
-  struct stat found {};
+  struct stat found{};
   if (lstat(target_.c_str(), &found) != 0) {
     if (errno != ENOENT && errno != ENOTDIR) fail(errno);
     return;
@@ -201,8 +203,10 @@ void WholeFolder::remove_leftovers() const {
   if (failed) fail(failed.value());
   std::sort(left.begin(), left.end());
   for (const std::string& path : left) {
-    if (!ends_with(path, kOld) || is_there(target_)) remove_unread(path);
-    else if (rename(path.c_str(), target_.c_str()) != 0) fail(errno);
+    if (!ends_with(path, kOld) || is_there(target_))
+      remove_unread(path);
+    else if (rename(path.c_str(), target_.c_str()) != 0)
+      fail(errno);
   }
 }
 

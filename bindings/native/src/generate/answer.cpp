@@ -10,10 +10,11 @@ namespace bespoke {
 void check(const AnswerSettings& settings) {
   check(settings.sampling);
   if (settings.max_tokens < 0)
-    throw Error(Kind::Generation, setting("max_tokens"), std::to_string(settings.max_tokens), "1 or more, or 0 for what the context has room for",
-                "Change " + setting("max_tokens"));
+    throw Error(Kind::Generation, setting("max_tokens"), std::to_string(settings.max_tokens),
+                "1 or more, or 0 for what the context has room for", "Change " + setting("max_tokens"));
   for (const std::string& text : settings.stop_texts)
-    if (text.empty()) throw Error(Kind::Generation, setting("stop_texts"), "an empty text", "texts of at least one character", "Leave it out");
+    if (text.empty())
+      throw Error(Kind::Generation, setting("stop_texts"), "an empty text", "texts of at least one character", "Leave it out");
 }
 
 Answer::Answer(std::vector<int64_t> prompt, const AnswerSettings& settings, const AnswerLimits& limits, const Tokenizer* tokenizer)

@@ -20,8 +20,12 @@ Conversation Conversation::with(const Prompt& more) const {
     throw Error(Kind::Generation, "prompt", kForms[more.index()], before + ", as the session began with",
                 "Go on with " + before + ", or open another session");
   } else {
-    std::visit([&](auto& all) { const auto& next = std::get<std::decay_t<decltype(all)>>(more); all.insert(all.end(), next.begin(), next.end()); },
-               *longer.all_);
+    std::visit(
+        [&](auto& all) {
+          const auto& next = std::get<std::decay_t<decltype(all)>>(more);
+          all.insert(all.end(), next.begin(), next.end());
+        },
+        *longer.all_);
   }
   const std::vector<int32_t> tokens = encoder_->prompt_tokens(*longer.all_);
   longer.tokens_.assign(tokens.begin(), tokens.end());

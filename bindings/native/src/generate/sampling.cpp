@@ -71,8 +71,7 @@ int32_t choose_token(const std::vector<float>& logits, const Sampling& sampling,
     if (!(logits[id] <= logits[best])) best = id;
   if (!std::isfinite(logits[best]))
     throw Error(Kind::Generation, "logits", std::to_string(logits[best]) + " at token " + std::to_string(best),
-                "finite numbers, -inf for forbidden tokens",
-                "Check the adapter: training may have diverged; roll back to an earlier one");
+                "finite numbers, -inf for forbidden tokens", "Check the adapter: training may have diverged; roll back to an earlier one");
   if (sampling.temperature == 0) return static_cast<int32_t>(best);
   std::vector<int32_t> kept;
   if (sampling.top_k > 0 && static_cast<uint64_t>(sampling.top_k) < logits.size()) {

@@ -8,8 +8,8 @@
 namespace bespoke::kernels {
 namespace {
 
-constexpr int64_t SIDE = 16;   // rows of a tile, and columns of a result's
-constexpr int64_t STEP = 32;   // summands of a tile: 64 bytes of bf16
+constexpr int64_t SIDE = 16;  // rows of a tile, and columns of a result's
+constexpr int64_t STEP = 32;  // summands of a tile: 64 bytes of bf16
 constexpr int64_t TILE = SIDE * STEP;
 constexpr int64_t MOST_ROWS = 256;
 constexpr int PARTS = 3, WEIGHT_PARTS = 2;
@@ -80,14 +80,14 @@ void split_weights(const float* decoded, uint16_t* panel) {
 }
 
 // Tiles 0 to 3 are sums: of the upper rows and the left columns, upper right, lower left, lower right. 4 and 5 hold weights.
-#define ONE_PART(offset)                                     \
-  _tile_loadd(6, upper + (offset), 64);                      \
-  _tile_dpbf16ps(0, 6, 4);                                   \
-  _tile_dpbf16ps(1, 6, 5);                                   \
-  if (both) {                                                \
-    _tile_loadd(7, lower + (offset), 64);                    \
-    _tile_dpbf16ps(2, 7, 4);                                 \
-    _tile_dpbf16ps(3, 7, 5);                                 \
+#define ONE_PART(offset)                  \
+  _tile_loadd(6, upper + (offset), 64);   \
+  _tile_dpbf16ps(0, 6, 4);                \
+  _tile_dpbf16ps(1, 6, 5);                \
+  if (both) {                             \
+    _tile_loadd(7, lower + (offset), 64); \
+    _tile_dpbf16ps(2, 7, 4);              \
+    _tile_dpbf16ps(3, 7, 5);              \
   }
 
 // sums [32][32] = 32 rows in parts times a panel; of 16 rows where not both.

@@ -36,8 +36,7 @@ void tile(const float* a, int64_t a_stride, const float* b, int64_t K, float* c,
   int64_t k = 0;
   for (; k + KU <= K; k += KU) {
     // The next DEPTH summands, while these are added: a few lines at a time, since the way to memory takes few at once.
-    if (KU == 16)
-      UNROLL for (int r = 0; r < R; r++) __builtin_prefetch(p[r / 3] + r % 3 * a_stride + DEPTH, 0, 2);
+    if (KU == 16) UNROLL for (int r = 0; r < R; r++) __builtin_prefetch(p[r / 3] + r % 3 * a_stride + DEPTH, 0, 2);
     UNROLL for (int u = 0; u < KU; u++) {
       vec x[NV];
       UNROLL for (int v = 0; v < NV; v++) x[v] = load(b + u * NR + v * VL);
@@ -56,19 +55,22 @@ void tile(const float* a, int64_t a_stride, const float* b, int64_t K, float* c,
     }
     UNROLL for (int i = 0; i < P; i++) p[i]++;
   }
-  UNROLL for (int r = 0; r < R; r++)
-    UNROLL for (int v = 0; v < NV; v++) {
-      float* y = c + r * c_stride + v * VL;
-      if (keep) store(y, fused(load(y), all(keep[r]), sum[r][v]));
-      else if (first) store(y, sum[r][v]);
-      else store(y, load(y) + sum[r][v]);
-    }
+  UNROLL for (int r = 0; r < R; r++) UNROLL for (int v = 0; v < NV; v++) {
+    float* y = c + r * c_stride + v * VL;
+    if (keep)
+      store(y, fused(load(y), all(keep[r]), sum[r][v]));
+    else if (first)
+      store(y, sum[r][v]);
+    else
+      store(y, load(y) + sum[r][v]);
+  }
 }
 
 typedef void (*Tile)(const float*, int64_t, const float*, int64_t, float*, int64_t, bool, const float*);
-constexpr Tile tiles[] = {nullptr, tile<1>, tile<2>, tile<3>, tile<4>, tile<5>, tile<6>,
+constexpr Tile tiles[] = {
+    nullptr, tile<1>, tile<2>, tile<3>,  tile<4>,  tile<5>,  tile<6>,
 #if BESPOKE_MR > 6
-                          tile<7>, tile<8>, tile<9>, tile<10>, tile<11>, tile<12>,
+    tile<7>, tile<8>, tile<9>, tile<10>, tile<11>, tile<12>,
 #endif
 };
 
@@ -89,8 +91,12 @@ struct Ahead {
 };
 
 inline Ahead ahead_of(const Weight& w, int64_t n, int64_t k, int64_t rows, int64_t bytes) {
-  return {(const char*)(w.codes + n * w.codes_stride + k / 2), (const char*)(w.scales + n * w.scales_stride + k / 32),
-          w.codes_stride, 2 * w.scales_stride, bytes, smaller(rows, w.out - n)};
+  return {(const char*)(w.codes + n * w.codes_stride + k / 2),
+          (const char*)(w.scales + n * w.scales_stride + k / 32),
+          w.codes_stride,
+          2 * w.scales_stride,
+          bytes,
+          smaller(rows, w.out - n)};
 }
 
 // Columns [0, n) of c, n at most BLOCK, (+)= a[rows][K] panel[K][BLOCK]; the panel is BLOCK / NR strips of [pitch][NR].

@@ -13,6 +13,6 @@ inline bytes load_bytes(const uint8_t* p, int64_t next) {
 }
 // Of 16 bytes given twice, those of columns 0-3, 8-11, ... first: the order in which `put` takes them.
 inline bytes runs_of_four(bytes v) {
-  return (bytes)_mm256_shuffle_epi8((__m256i)v, _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 0, 0, 0, 0, 0, 0, 0, 0,
-                                                                 2, 3, 6, 7, 10, 11, 14, 15, 0, 0, 0, 0, 0, 0, 0, 0));
+  return (bytes)_mm256_shuffle_epi8(
+      (__m256i)v, _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 0, 0, 0, 0, 0, 0, 0, 0, 2, 3, 6, 7, 10, 11, 14, 15, 0, 0, 0, 0, 0, 0, 0, 0));
 }

@@ -28,8 +28,7 @@ inline void decode_transposed(const Rows& w, int64_t k, float* o, int64_t strip)
     const __m512i d = _mm512_unpacklo_epi32(x[2], x[3]), e = _mm512_unpackhi_epi32(x[2], x[3]);
     y[0] = _mm512_unpacklo_epi64(a, d), y[1] = _mm512_unpackhi_epi64(a, d);
     y[2] = _mm512_unpacklo_epi64(b, e), y[3] = _mm512_unpackhi_epi64(b, e);
-    UNROLL for (int j = 0; j < 4; j++)
-      UNROLL for (int i = 0; i < 8; i++)
+    UNROLL for (int j = 0; j < 4; j++) UNROLL for (int i = 0; i < 8; i++)
         store(o + (8 * j + i) * NR, _mm512_permutexvar_ps(_mm512_srli_epi32(y[j], 4 * i), nibble_values()) * scale);
   }
 }

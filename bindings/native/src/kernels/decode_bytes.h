@@ -4,8 +4,8 @@
 #pragma once
 
 typedef float floats __attribute__((vector_size(16 * BESPOKE_BYTES), aligned(4), may_alias));
-constexpr int L = BESPOKE_BYTES;                         // 16-byte halves of a vector; the zips work within each
-inline bytes low(bytes v) { return (v << 3) & 0x78; }    // nibbles to bits 3..6 of their bytes
+constexpr int L = BESPOKE_BYTES;                       // 16-byte halves of a vector; the zips work within each
+inline bytes low(bytes v) { return (v << 3) & 0x78; }  // nibbles to bits 3..6 of their bytes
 inline bytes high(bytes v) { return (v >> 1) & 0x78; }
 
 // 16 L weights to columns 0.. of a row of the panel, whose columns from 16 are `strip` floats further.

@@ -17,8 +17,8 @@ bool has_f16c() {
 }
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c(); }
 bool has_avx512() {
-  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl");
 }
 #if defined(BESPOKE_AMX)
 bool has_amx() {
@@ -32,17 +32,23 @@ bool has_amx() {
 
 const Table* table_of(InstructionSet which) {
   switch (which) {
-    case InstructionSet::Baseline: return &baseline_table;
+    case InstructionSet::Baseline:
+      return &baseline_table;
 #if defined(__x86_64__)
-    case InstructionSet::Avx2: return has_avx2() ? &avx2_table : nullptr;
-    case InstructionSet::Avx512: return has_avx512() ? &avx512_table : nullptr;
+    case InstructionSet::Avx2:
+      return has_avx2() ? &avx2_table : nullptr;
+    case InstructionSet::Avx512:
+      return has_avx512() ? &avx512_table : nullptr;
 #if defined(BESPOKE_AMX)
-    case InstructionSet::Amx: return has_amx() ? &amx_table : nullptr;
+    case InstructionSet::Amx:
+      return has_amx() ? &amx_table : nullptr;
 #endif
 #elif defined(__aarch64__)
-    case InstructionSet::Neon: return &neon_table;
+    case InstructionSet::Neon:
+      return &neon_table;
 #endif
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 }
 
@@ -57,11 +63,16 @@ InstructionSet instruction_set(const Table& table) { return table.set; }
 
 const char* name_of(InstructionSet which) {
   switch (which) {
-    case InstructionSet::Avx2: return "AVX2";
-    case InstructionSet::Avx512: return "AVX-512";
-    case InstructionSet::Neon: return "NEON";
-    case InstructionSet::Amx: return "AMX";
-    default: return "baseline";
+    case InstructionSet::Avx2:
+      return "AVX2";
+    case InstructionSet::Avx512:
+      return "AVX-512";
+    case InstructionSet::Neon:
+      return "NEON";
+    case InstructionSet::Amx:
+      return "AMX";
+    default:
+      return "baseline";
   }
 }
 

@@ -57,8 +57,10 @@ void elementwise(const Table& table, const ElementwiseStep* steps, int64_t numbe
   const int64_t share = ceil_div(ceil_div(count, shares), SPAN) * SPAN;
   Spans spans{&table, steps, number, inputs, input_count, outputs, output_count, count, share};
   const size_t tasks = static_cast<size_t>(ceil_div(count, share));
-  if (tasks == 1) Spans::work(&spans, 0);
-  else parallel.run(parallel.pool, tasks, Spans::work, &spans);
+  if (tasks == 1)
+    Spans::work(&spans, 0);
+  else
+    parallel.run(parallel.pool, tasks, Spans::work, &spans);
 }
 
 }  // namespace bespoke::kernels

@@ -35,11 +35,21 @@ void elementwise(const ElementwiseStep* steps, int64_t number, float* const* reg
     float* to = registers[step.to];
     const float *a = registers[step.a], *b = registers[step.b];
     switch (step.operation) {
-      case Elementwise::Add: each(to, a, b, count, [](vec x, vec y) { return x + y; }); break;
-      case Elementwise::Subtract: each(to, a, b, count, [](vec x, vec y) { return x - y; }); break;
-      case Elementwise::Multiply: each(to, a, b, count, [](vec x, vec y) { return x * y; }); break;
-      case Elementwise::Sigmoid: each(to, a, a, count, [](vec x, vec) { return sigmoid(x); }); break;
-      case Elementwise::Tanh: each(to, a, a, count, [](vec x, vec) { return hyperbolic_tangent(x); }); break;
+      case Elementwise::Add:
+        each(to, a, b, count, [](vec x, vec y) { return x + y; });
+        break;
+      case Elementwise::Subtract:
+        each(to, a, b, count, [](vec x, vec y) { return x - y; });
+        break;
+      case Elementwise::Multiply:
+        each(to, a, b, count, [](vec x, vec y) { return x * y; });
+        break;
+      case Elementwise::Sigmoid:
+        each(to, a, a, count, [](vec x, vec) { return sigmoid(x); });
+        break;
+      case Elementwise::Tanh:
+        each(to, a, a, count, [](vec x, vec) { return hyperbolic_tangent(x); });
+        break;
       case Elementwise::Constant:
         for (int64_t i = 0; i < count; i += VL) store(to + i, all(step.number));
         break;

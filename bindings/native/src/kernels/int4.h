@@ -65,8 +65,8 @@ const char* name_of(InstructionSet which);
 void linear(const Table& table, const Weight& w, const float* x, int64_t x_stride, int64_t rows, float* y, int64_t y_stride,
             void* workspace, const Parallel& parallel);
 // dx [rows, columns] = g [rows, out] W
-void linear_transposed(const Table& table, const Weight& w, const float* g, int64_t g_stride, int64_t rows, float* dx,
-                       int64_t dx_stride, void* workspace, const Parallel& parallel);
+void linear_transposed(const Table& table, const Weight& w, const float* g, int64_t g_stride, int64_t rows, float* dx, int64_t dx_stride,
+                       void* workspace, const Parallel& parallel);
 // y [count, columns] = the rows `tokens` of W; each below w.out
 void embedding(const Table& table, const Weight& w, const int64_t* tokens, int64_t count, float* y);
 // `inputs` and `outputs` of `count` elements each. Outputs never overlap inputs.

@@ -31,8 +31,8 @@ inline double natural_log(double u) {
   const double f = from_bits((shifted & 0x000FFFFFFFFFFFFFu) + kRootHalf) - 1.0;      // of [sqrt(1/2), sqrt(2)) - 1
   const double s = f / (2.0 + f), z = s * s, w = z * z, half = 0.5 * f * f;
   const double odd = w * (3.999999999940941908e-01 + w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01));
-  const double even = z * (6.666666666666735130e-01 +
-                           w * (2.857142874366239149e-01 + w * (1.818357216161805012e-01 + w * 1.479819860511658591e-01)));
+  const double even =
+      z * (6.666666666666735130e-01 + w * (2.857142874366239149e-01 + w * (1.818357216161805012e-01 + w * 1.479819860511658591e-01)));
   return s * (half + (odd + even)) + k * 1.90821492927058770002e-10 - half + f + k * 6.93147180369123816490e-01;
 }
 

@@ -34,8 +34,10 @@ struct Blocks {
   void add(int64_t number, int64_t block, float* panel) {
     const int64_t k = block * DEPTH, n = number * width;
     Weight some = *w;
-    if (direction == Direction::Forward) some.codes += k / 2, some.scales += k / 32, some.columns = summands(block);
-    else some.codes += k * w->codes_stride, some.scales += k * w->scales_stride, some.out = summands(block);
+    if (direction == Direction::Forward)
+      some.codes += k / 2, some.scales += k / 32, some.columns = summands(block);
+    else
+      some.codes += k * w->codes_stride, some.scales += k * w->scales_stride, some.out = summands(block);
     Operands o = operands;
     o.first = block == 0;
     for (int64_t tries = 0; piece[number].added.load(std::memory_order_acquire) < block; tries++)
@@ -75,8 +77,10 @@ void prepared_columns(const Table& table, Direction direction, const Weight& w, 
   for (int64_t t = 0; t < operands.rows; t += table.most_rows) {
     b.operands = rows_from(operands, t, table.most_rows);
     for (int64_t i = 0; i < b.pieces; i++) b.piece[i].taken = b.piece[i].added = 0;
-    if (b.tasks == 1) Blocks::work(&b, 0);
-    else parallel.run(parallel.pool, static_cast<size_t>(b.tasks), Blocks::work, &b);
+    if (b.tasks == 1)
+      Blocks::work(&b, 0);
+    else
+      parallel.run(parallel.pool, static_cast<size_t>(b.tasks), Blocks::work, &b);
   }
 }
 

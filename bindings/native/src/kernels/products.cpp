@@ -41,8 +41,7 @@ void all_columns(const Table& table, Direction direction, const Weight& w, const
                  const Parallel& parallel) {
   const int64_t count = direction == Direction::Forward ? w.out : w.columns, threads = panels(parallel.threads);
   if (operands.rows <= 0 || count <= 0) return;
-  if (table.prepare)
-    return prepared_columns(table, direction, w, operands, count, static_cast<char*>(workspace), threads, parallel);
+  if (table.prepare) return prepared_columns(table, direction, w, operands, count, static_cast<char*>(workspace), threads, parallel);
   SharedProduct p;
   p.columns = columns_of(table, direction), p.w = &w, p.operands = operands, p.count = count, p.workspace = static_cast<char*>(workspace);
   p.width = threads == 1 ? table.most_columns : ceil_div(ceil_div(count, SHARES * threads), BLOCK) * BLOCK;
@@ -54,8 +53,10 @@ void all_columns(const Table& table, Direction direction, const Weight& w, const
   if (p.height > table.most_rows) p.height = table.most_rows;
   const int64_t pieces = p.across * ceil_div(operands.rows, p.height);
   const size_t tasks = static_cast<size_t>(pieces < threads ? pieces : threads);
-  if (tasks == 1) SharedProduct::work(&p, 0);
-  else parallel.run(parallel.pool, tasks, SharedProduct::work, &p);
+  if (tasks == 1)
+    SharedProduct::work(&p, 0);
+  else
+    parallel.run(parallel.pool, tasks, SharedProduct::work, &p);
 }
 
 struct Exponentials {
@@ -98,8 +99,8 @@ void linear(const Table& table, const Weight& w, const float* x, int64_t x_strid
   all_columns(table, Direction::Forward, w, {x, x_stride, rows, y, y_stride, nullptr}, workspace, parallel);
 }
 
-void linear_transposed(const Table& table, const Weight& w, const float* g, int64_t g_stride, int64_t rows, float* dx,
-                       int64_t dx_stride, void* workspace, const Parallel& parallel) {
+void linear_transposed(const Table& table, const Weight& w, const float* g, int64_t g_stride, int64_t rows, float* dx, int64_t dx_stride,
+                       void* workspace, const Parallel& parallel) {
   all_columns(table, Direction::Transposed, w, {g, g_stride, rows, dx, dx_stride, nullptr}, workspace, parallel);
 }
 
@@ -127,8 +128,7 @@ void head_chunk(const Table& table, const HeadChunk& chunk, void* workspace, con
       const int64_t threads = static_cast<int64_t>(panels(parallel.threads));
       e.share = ceil_div(rows, SHARES * threads);
       parallel.run(parallel.pool, static_cast<size_t>(ceil_div(rows, e.share)), Exponentials::work, &e);
-      if (to.acc)
-        all_columns(table, Direction::Transposed, w, {z, LOGITS_STRIDE, rows, to.acc, chunk.width, keep}, workspace, parallel);
+      if (to.acc) all_columns(table, Direction::Transposed, w, {z, LOGITS_STRIDE, rows, to.acc, chunk.width, keep}, workspace, parallel);
     }
   }
 }

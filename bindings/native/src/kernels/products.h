@@ -18,7 +18,7 @@ inline Columns columns_of(const Table& table, Direction direction) {
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 constexpr size_t PANEL_BYTES = DEPTH * BLOCK * 4;  // of each thread
-constexpr int64_t SHARES = 4;  // of work, for each thread at least where it suffices: a faster one takes more
+constexpr int64_t SHARES = 4;                      // of work, for each thread at least where it suffices: a faster one takes more
 
 // At most `most` rows from row t on.
 inline Operands rows_from(Operands o, int64_t t, int64_t most) {

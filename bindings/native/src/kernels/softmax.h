@@ -31,8 +31,7 @@ inline void softmax_row(const Softmax& s, int64_t t) {
 
   vec top[G];
   UNROLL for (int g = 0; g < G; g++) top[g] = load(z + g * VL);
-  for (int64_t j = LANES; j < padded; j += LANES)
-    UNROLL for (int g = 0; g < G; g++) top[g] = larger(load(z + j + g * VL), top[g]);
+  for (int64_t j = LANES; j < padded; j += LANES) UNROLL for (int g = 0; g < G; g++) top[g] = larger(load(z + j + g * VL), top[g]);
   float lanes[LANES];
   UNROLL for (int g = 0; g < G; g++) store(lanes + g * VL, top[g]);
   float highest = lanes[0];
@@ -52,8 +51,7 @@ inline void softmax_row(const Softmax& s, int64_t t) {
 
   vec sum[G];
   UNROLL for (int g = 0; g < G; g++) sum[g] = all(0.0f);
-  for (int64_t j = 0; j < padded; j += LANES)
-    UNROLL for (int g = 0; g < G; g++) {
+  for (int64_t j = 0; j < padded; j += LANES) UNROLL for (int g = 0; g < G; g++) {
       const vec p = exponential(load(z + j + g * VL) - all(highest));
       store(z + j + g * VL, p);
       sum[g] += p;

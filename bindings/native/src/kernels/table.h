@@ -7,14 +7,14 @@
 
 namespace bespoke::kernels {
 
-constexpr int64_t BLOCK = 32;      // columns decoded together: a group, so that a row of W has one scale there
-constexpr int64_t DEPTH = 256;     // summands decoded together, a multiple of 32. The order of sums depends on it alone
+constexpr int64_t BLOCK = 32;   // columns decoded together: a group, so that a row of W has one scale there
+constexpr int64_t DEPTH = 256;  // summands decoded together, a multiple of 32. The order of sums depends on it alone
 // Of tables that read rows of the other operand where they lie: enough rows over a panel to make decoding cheap, but no more pages
 // than processors keep the addresses of; and columns taken at a time, so that rows are read half as often.
 constexpr int64_t TALL = 264, WIDE = 2 * BLOCK;
-constexpr int64_t LANES = 16;      // of a row's sum of exponentials, in every instruction set
-constexpr int64_t HEAD_ROWS = 256; // rows of h whose logits are held at once
-constexpr int64_t HEAD_COLUMNS = DEPTH;      // vocabulary rows of a sub-tile: one panel deep
+constexpr int64_t LANES = 16;                         // of a row's sum of exponentials, in every instruction set
+constexpr int64_t HEAD_ROWS = 256;                    // rows of h whose logits are held at once
+constexpr int64_t HEAD_COLUMNS = DEPTH;               // vocabulary rows of a sub-tile: one panel deep
 constexpr int64_t LOGITS_STRIDE = HEAD_COLUMNS + 16;  // so that rows of logits do not compete for the same cache lines
 
 // c [rows, n] = (or +=, or = c * keep +) a W'. Row strides count floats.
@@ -29,9 +29,9 @@ struct Operands {
 
 // A row's logits become exp(z - m) and enter the sum. [begin, end) of the rows of z, `count` columns each.
 struct Softmax {
-  float* z;         // [rows, LOGITS_STRIDE]
-  int64_t count;    // vocabulary rows of this sub-tile
-  int64_t first;    // and the number of the first one
+  float* z;       // [rows, LOGITS_STRIDE]
+  int64_t count;  // vocabulary rows of this sub-tile
+  int64_t first;  // and the number of the first one
   const int64_t* targets;
   HeadState from, to;  // of these rows; acc is not touched
   float* keep;         // out: exp(m - m')

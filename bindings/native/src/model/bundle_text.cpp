@@ -28,8 +28,7 @@ std::vector<EncodedExample> BundleText::encode_all(const std::string& json) {
   const Json& examples = *owned;
   if (!examples.is_array()) throw Error(Kind::Data, setting("examples"), kind_of(examples), "a list of examples", "Give them as a list");
   std::vector<EncodedExample> encoded;
-  for (const Json& example : examples)
-    encoded.push_back(encoder().encode(example, "example " + std::to_string(encoded.size() + 1)));
+  for (const Json& example : examples) encoded.push_back(encoder().encode(example, "example " + std::to_string(encoded.size() + 1)));
   return encoded;
 }
 
@@ -50,7 +49,8 @@ std::string BundleText::rules() const {
   const auto& lengths = manifest.sequence_lengths;
   const std::string tokens = sum_of(manifest.text.tokenizer_bin) + " " + sum_of(manifest.text.turns);
   const std::string rows = std::string(kRowRules) + " " + std::to_string(static_cast<int>(manifest.text.train_on)) + " " +
-                           std::to_string(*std::max_element(lengths.begin(), lengths.end())) + " " + std::to_string(manifest.text.vocab_size);
+                           std::to_string(*std::max_element(lengths.begin(), lengths.end())) + " " +
+                           std::to_string(manifest.text.vocab_size);
   const auto half = [](const std::string& text) { return sha256_hex(bytes_of(text)).substr(0, 32); };
   return half(tokens) + half(rows);
 }

@@ -26,8 +26,10 @@ CallQueue::Turn CallQueue::turn(double seconds) {
   const bool is_own = is_taken_ && holder_ == std::this_thread::get_id();
   const auto is_free = [&] { return !is_taken_ && (waiting_.empty() || waiting_.front() == &held); };
   if (is_own || (seconds == 0 && !is_free()))
-    throw Error(Kind::Busy, "the model", is_own ? std::string("a call from within a callback of the one that ") + what_ : std::string("a call while another one ") + what_,
-                "one such call at a time", is_own ? "Return from the callback first" : "Wait until it has ended, or cancel it");
+    throw Error(
+        Kind::Busy, "the model",
+        is_own ? std::string("a call from within a callback of the one that ") + what_ : std::string("a call while another one ") + what_,
+        "one such call at a time", is_own ? "Return from the callback first" : "Wait until it has ended, or cancel it");
   if (!is_free()) {
     waiting_.push_back(&held);
     const auto leave = [&] {

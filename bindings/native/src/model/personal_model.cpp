@@ -28,12 +28,13 @@ namespace {
 
 constexpr const char* kHashesFile = "hashes";
 constexpr const char* kPackedFolder = "packed";
-constexpr double kHoweverLong = -1;   // a verb of the store waits for its turn, which comes in a moment
+constexpr double kHoweverLong = -1;      // a verb of the store waits for its turn, which comes in a moment
 constexpr double kMostMegabytes = 1e12;  // bytes of more are no 64-bit number
 
 void check_limit(double memory_mb) {
   if (!(memory_mb <= kMostMegabytes))  // what is no number is not either
-    throw Error(Kind::Config, setting("memory_mb"), repr_of(memory_mb), "a number of at most 1e12", "Give 0 for the bundle's budget, less for none");
+    throw Error(Kind::Config, setting("memory_mb"), repr_of(memory_mb), "a number of at most 1e12",
+                "Give 0 for the bundle's budget, less for none");
 }
 
 int64_t most_added(double memory_mb, const Manifest& manifest) {
@@ -59,8 +60,10 @@ struct SaveAtEnd {
 
 PersonalModel::PersonalModel(const BundlePlace& bundle, const std::string& state, const Trust& trust, std::unique_ptr<Engine> engine,
                              MakeEngine make_engine, double memory_mb, LimitCounts limit_counts)
-    : engine_(std::move(engine)), make_engine_(std::move(make_engine)), state_(state),
-      authenticated_(trust.pin_sha256 ? "pin" : trust.public_key ? "signature" : "none"), limit_counts_(limit_counts) {
+    : engine_(std::move(engine)), make_engine_(std::move(make_engine)), state_(state), authenticated_(trust.pin_sha256   ? "pin"
+                                                                                                      : trust.public_key ? "signature"
+                                                                                                                         : "none"),
+      limit_counts_(limit_counts) {
   check_limit(memory_mb);  // before anything is read
   if (limit_counts != LimitCounts::process) {
     release_free_memory();
@@ -126,7 +129,8 @@ std::string PersonalModel::compute_by_method(CallSettings settings, Work work) {
     answering_.reset();  // its memory is wanted; sessions have their words
     release_free_memory();
     count_from_here();
-    Personal personal{*bundle_, *computing_store_, control_, [&](const Method& method, MemoryGuard& guard, const std::string& scratch_path) {
+    Personal personal{*bundle_, *computing_store_, control_,
+                      [&](const Method& method, MemoryGuard& guard, const std::string& scratch_path) {
                         return std::make_unique<Machine>(*bundle_, method, *engine_, guard, control_, scratch_path);
                       },
                       [&](const PlanRecord& plan, MemoryGuard& guard) {
@@ -140,7 +144,7 @@ void PersonalModel::answer(CallSettings settings, const std::function<void(Answe
   compute(std::move(settings), [&] {
     const PlanRecord& plan = plan_for_answers(bundle_->manifest(), limits_);
     if (answering_ && &answering_->plan() != &plan) answering_.reset();  // the limit has changed; sessions have their words
-    if (!answering_) release_free_memory();  // not for each token: it walks through all of the app's heap
+    if (!answering_) release_free_memory();                              // not for each token: it walks through all of the app's heap
     count_from_here();
     if (!answering_) answering_ = std::make_unique<Answering>(*bundle_, plan, *computing_store_, *engine_, control_);
     work(*answering_);
@@ -232,8 +236,15 @@ std::string PersonalModel::forget_example(const std::string& id) {
 
 std::string PersonalModel::describe() const {
   const Manifest& known = manifest();
-  Description description{known.model_name, known.licence, known.context_length, {}, {}, known.text.tokenizer_bin.has_value(),
-                          known.text.turns.has_value(), known.generation.has_value(), std::nullopt};
+  Description description{known.model_name,
+                          known.licence,
+                          known.context_length,
+                          {},
+                          {},
+                          known.text.tokenizer_bin.has_value(),
+                          known.text.turns.has_value(),
+                          known.generation.has_value(),
+                          std::nullopt};
   for (const Method& method : known.methods) description.methods.push_back(method.name);
   for (const Target& target : known.targets) description.targets.push_back(target.name);
   if (known.memory_bytes) description.memory_bytes = static_cast<int64_t>(*known.memory_bytes);
@@ -320,8 +331,10 @@ void PersonalModel::export_adapter(const std::string& folder, AdapterFormat form
   Tensors adapter;
   if (answering)
     for (const StateTensor& tensor : answering->all())
-      adapter.emplace(tensor.name, Tensor{DType::float32, {tensor.shape, tensor.shape + tensor.rank},
-                                          reinterpret_cast<const uint8_t*>(tensor.data), sizeof(float) * static_cast<size_t>(tensor.elements())});
+      adapter.emplace(tensor.name, Tensor{DType::float32,
+                                          {tensor.shape, tensor.shape + tensor.rank},
+                                          reinterpret_cast<const uint8_t*>(tensor.data),
+                                          sizeof(float) * static_cast<size_t>(tensor.elements())});
   for (const auto& [name, tensor] : initial)
     if (!bundle_->manifest().trains(name)) adapter.emplace(name, tensor);
   const auto write = format == AdapterFormat::peft ? write_peft : format == AdapterFormat::mlx ? write_mlx : write_gguf;
@@ -343,7 +356,8 @@ void PersonalModel::set_limit(double memory_mb) {
 }
 
 void PersonalModel::set_pace(double share) {
-  if (!(share > 0 && share <= 1)) throw Error(Kind::Config, setting("pace"), repr_of(share), "more than 0 and at most 1", "Change the share");
+  if (!(share > 0 && share <= 1))
+    throw Error(Kind::Config, setting("pace"), repr_of(share), "more than 0 and at most 1", "Change the share");
   limits_.pace = share;
 }
 

@@ -32,10 +32,9 @@ std::vector<Candidate> candidates_of(PersonalModel& model, const std::string& pr
     const AnsweredPrompt both = encoder.answered(asked, answer, subject);
     const size_t length = both.tokens.size() - both.begin;
     if (both.begin == 0 || length == 0 || both.tokens.size() > context)
-      throw Error(Kind::Generation, subject,
-                  std::to_string(both.begin) + " tokens of the prompt and " + std::to_string(length) + " of the answer",
-                  "at least one of each, and together at most the context of " + std::to_string(context),
-                  "Shorten the prompt, or give more of it");
+      throw Error(
+          Kind::Generation, subject, std::to_string(both.begin) + " tokens of the prompt and " + std::to_string(length) + " of the answer",
+          "at least one of each, and together at most the context of " + std::to_string(context), "Shorten the prompt, or give more of it");
     candidates.push_back({{both.tokens.begin(), both.tokens.end()}, both.begin});
   }
   return candidates;

@@ -11,8 +11,8 @@ namespace bespoke {
 
 namespace {
 
-constexpr size_t kMostNotes = 3;    // to a question
-constexpr size_t kNotesShare = 4;   // they take at most one part in so many of the context; an answer of any length is left as much
+constexpr size_t kMostNotes = 3;   // to a question
+constexpr size_t kNotesShare = 4;  // they take at most one part in so many of the context; an answer of any length is left as much
 
 std::string tokens_of(size_t count) { return std::to_string(count) + " tokens"; }
 

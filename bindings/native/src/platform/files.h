@@ -11,9 +11,9 @@
 
 namespace bespoke {
 
-int sync_file(int descriptor);                  // its content and size are on the medium when this returns 0
-int sync_folder(const std::string& folder);     // so are the names in it
-int preallocate(int descriptor, size_t size);   // a new file: a full disk is an error here, not a SIGBUS when a page is written
+int sync_file(int descriptor);                 // its content and size are on the medium when this returns 0
+int sync_folder(const std::string& folder);    // so are the names in it
+int preallocate(int descriptor, size_t size);  // a new file: a full disk is an error here, not a SIGBUS when a page is written
 // Room for a file's first `size` bytes, whatever its own size: it is not changed, and cutting the file gives back what it does not need.
 int keep_room(int descriptor, size_t size);
 
@@ -27,7 +27,7 @@ void unlock(int descriptor);  // also of the copies that forks have; closing a d
 // Two files or folders of one file system change their names in one step; an errno where the system or the file system cannot do that.
 int exchange_names(const std::string& one, const std::string& other);
 
-struct FileTimes {  // nanoseconds since 1970
+struct FileTimes {                  // nanoseconds since 1970
   int64_t modified_ns, changed_ns;  // its content; anything of it, which the system alone sets
 };
 FileTimes times_of(const struct stat& found);

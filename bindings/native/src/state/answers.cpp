@@ -21,7 +21,11 @@ void StateStore::keep_answer(int64_t run, int64_t step, const std::string& promp
   Statement(*database_,
             "INSERT OR REPLACE INTO answers (run, step, prompt, tokens) "
             "SELECT ?1, ?2, ?3, ?4 WHERE EXISTS (SELECT 1 FROM runs WHERE id = ?1 AND ended_because IS NULL)")
-      .bind(run).bind(step).bind(prompt).bind(bytes).run();
+      .bind(run)
+      .bind(step)
+      .bind(prompt)
+      .bind(bytes)
+      .run();
 }
 
 }  // namespace bespoke

@@ -36,8 +36,10 @@ HeldOut StateStore::held_out(int64_t run) {
   std::vector<std::pair<size_t, RowPlace>> choosing;
   for (const RowPlace& row : rows(run, Split::validation)) {
     const auto place = std::find(chosen.begin(), chosen.end(), row.example);
-    if (place == chosen.end()) dealt.judging.push_back(row);
-    else choosing.emplace_back(place - chosen.begin(), row);
+    if (place == chosen.end())
+      dealt.judging.push_back(row);
+    else
+      choosing.emplace_back(place - chosen.begin(), row);
   }
   std::stable_sort(choosing.begin(), choosing.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   for (const auto& entry : choosing) dealt.choosing.push_back(entry.second);
@@ -76,12 +78,19 @@ bool StateStore::keep_step(int64_t run, int64_t step, std::optional<double> loss
       Statement(*database_, "INSERT OR REPLACE INTO judgements (run, step, loss) VALUES (?, ?, ?)").bind(run).bind(step).bind(*loss).run();
     if (record)
       Statement(*database_, "INSERT OR REPLACE INTO best_steps (run, step, file, sha256, bytes) VALUES (?, ?, ?, ?, ?)")
-          .bind(run).bind(step).bind(record->file).bind(record->sha256).bind(record->bytes).run();
+          .bind(run)
+          .bind(step)
+          .bind(record->file)
+          .bind(record->sha256)
+          .bind(record->bytes)
+          .run();
     if (record) count_written(*database_, run, record->bytes);
     transaction.commit();
   };
-  if (record) undone_when_full(folder_, *record, keep);
-  else keep();
+  if (record)
+    undone_when_full(folder_, *record, keep);
+  else
+    keep();
   sweep();
   return kept;
 }

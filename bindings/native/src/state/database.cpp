@@ -26,7 +26,7 @@ constexpr int kLeastSqlite = 3037000;  // STRICT tables
 // for the last one and deletes the log that they write to. A file that O_EXCL made has no connection yet.
 void make_file(const std::string& path) {
   for (const char* suffix : {"-wal", "-shm", "-journal", ""}) {
-    struct stat found {};
+    struct stat found{};
     if (lstat((path + suffix).c_str(), &found) != 0) {
       if (errno == ENOENT) continue;
       throw from_errno(errno, path);
@@ -228,7 +228,8 @@ void Database::make_durable() {
     std::string pragma = std::string("PRAGMA ") + name;
     execute(pragma + " = " + std::to_string(value));
     int64_t got = number(pragma);
-    if (got != value) throw damaged(subject_, std::string(name) + " " + std::to_string(got), std::string(name) + " " + std::to_string(value));
+    if (got != value)
+      throw damaged(subject_, std::string(name) + " " + std::to_string(got), std::string(name) + " " + std::to_string(value));
   }
   // On Apple a plain fsync leaves data in the drive's cache; elsewhere these two mean nothing.
   execute("PRAGMA fullfsync = ON");

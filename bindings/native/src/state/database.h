@@ -33,9 +33,9 @@ class Statement {  // one SQL statement; texts and blobs that are bound must out
   Statement& bind(const std::string& text);
   Statement& bind(const std::optional<std::string>& text);
   Statement& bind(Bytes blob);
-  bool step();  // whether there is a row
-  void run();   // to its end
-  void again(); // the same statement with other parameters
+  bool step();   // whether there is a row
+  void run();    // to its end
+  void again();  // the same statement with other parameters
 
   int64_t number(int column) const;
   std::optional<int64_t> maybe_number(int column) const;
@@ -69,8 +69,8 @@ class Database {
   int64_t number(const std::string& sql);  // of the first row
   int64_t last_id() const;
   int64_t changed() const;  // rows, by the last statement
-  void empty_log();       // moves the write-ahead log into the database; where others use it, later
-  void empty_log_now();   // Unavailable where another process keeps the log in use
+  void empty_log();         // moves the write-ahead log into the database; where others use it, later
+  void empty_log_now();     // Unavailable where another process keeps the log in use
 
   const std::string& subject() const { return subject_; }
   sqlite3* connection() const { return connection_; }

@@ -17,9 +17,9 @@ Error damaged(const std::string& subject, const std::string& got, const std::str
 Error no_memory(const std::string& subject);
 Error passing(const std::string& subject, const std::string& got);  // a failure of the system that says nothing about what is stored
 Error from_read_errno(int number, const std::string& subject);      // of a file that the database names: damage where it is gone
-std::string system_text(int number);                               // of an errno
-Error from_errno(int number, const std::string& subject);          // DiskFull or Unavailable where that is the cause, else StateError
-Error not_a_place(int number, const std::string& subject);         // where no state folder can be made
+std::string system_text(int number);                                // of an errno
+Error from_errno(int number, const std::string& subject);           // DiskFull or Unavailable where that is the cause, else StateError
+Error not_a_place(int number, const std::string& subject);          // where no state folder can be made
 // By the extended result code; `system_number`: the errno behind it, or 0.
 Error from_sqlite(int code, const std::string& message, const std::string& subject, int system_number = 0);
 

@@ -35,7 +35,8 @@ void check_rows(const std::vector<TokenRow>& rows, const std::string& id) {
                 "2 to " + std::to_string(kMostTokens) + " tokens of at least 0; a mask of 0 and 1 that starts with 0",
                 "Tokenize it with the bundle's encoder");
   if (counts_of(rows).trained == 0)
-    throw Error(Kind::Data, subject, "no token that is trained on", "at least one token to train on", "Look at " + setting("train_on") + " and at the roles");
+    throw Error(Kind::Data, subject, "no token that is trained on", "at least one token to train on",
+                "Look at " + setting("train_on") + " and at the roles");
 }
 
 TokenCounts counts_of(const std::vector<TokenRow>& rows) {
@@ -48,13 +49,16 @@ TokenCounts counts_of(const std::vector<TokenRow>& rows) {
 }
 
 void insert_rows(Database& database, int64_t example, const std::vector<TokenRow>& rows) {
-  Statement insert(database, "INSERT INTO example_rows (example, row, tokens, mask, rejected_tokens, rejected_mask) VALUES (?, ?, ?, ?, ?, ?)");
+  Statement insert(database,
+                   "INSERT INTO example_rows (example, row, tokens, mask, rejected_tokens, rejected_mask) VALUES (?, ?, ?, ?, ?, ?)");
   int64_t number = 0;
   for (const TokenRow& row : rows) {
     insert.bind(example).bind(number++);
     insert.bind(bytes_of(row.tokens)).bind(Bytes{row.mask.data(), row.mask.size()});
-    if (row.rejected_tokens.empty()) insert.bind(std::optional<std::string>()).bind(std::optional<std::string>());
-    else insert.bind(bytes_of(row.rejected_tokens)).bind(Bytes{row.rejected_mask.data(), row.rejected_mask.size()});
+    if (row.rejected_tokens.empty())
+      insert.bind(std::optional<std::string>()).bind(std::optional<std::string>());
+    else
+      insert.bind(bytes_of(row.rejected_tokens)).bind(Bytes{row.rejected_mask.data(), row.rejected_mask.size()});
     insert.run();
     insert.again();
   }

@@ -83,7 +83,8 @@ AddedExample StateStore::add_within(const NewExample& added, ExampleCounts& coun
     if (statement.bind(example.id).step()) {
       if (statement.text(1) != example.json)
         throw Error(Kind::Data, "example '" + example.id + "'", "other content than the example stored under this id",
-                    "the same content, or an id of its own", to_call(Verb::forget, "id") + " first to replace it, or add it under another id");
+                    "the same content, or an id of its own",
+                    to_call(Verb::forget, "id") + " first to replace it, or add it under another id");
       return {example.id, split_named(statement.text(0)), false};
     }
   }
@@ -94,7 +95,14 @@ AddedExample StateStore::add_within(const NewExample& added, ExampleCounts& coun
   const TokenCounts tokens = counts_of(*added.rows);
   const std::string split_name = name_of(split), use_name = added.use == Use::train ? "train" : "", added_at = now();
   Statement(*database_, "INSERT INTO examples (id, split, json, tokens, trained_tokens, added_at, use) VALUES (?, ?, ?, ?, ?, ?, ?)")
-      .bind(example.id).bind(split_name).bind(example.json).bind(tokens.tokens).bind(tokens.trained).bind(added_at).bind(use_name).run();
+      .bind(example.id)
+      .bind(split_name)
+      .bind(example.json)
+      .bind(tokens.tokens)
+      .bind(tokens.trained)
+      .bind(added_at)
+      .bind(use_name)
+      .run();
   insert_rows(*database_, database_->last_id(), *added.rows);
   counts.examples++;
   counts.validation += split == Split::validation;
@@ -127,7 +135,8 @@ std::vector<ExampleInfo> StateStore::examples(const std::string& after, int64_t 
   while (statement.step()) {
     found.push_back({statement.text(0), split_named(statement.text(1)), statement.text(2), statement.number(3), statement.number(4),
                      statement.number(5), statement.text(6)});
-    if (!is_json_object(found.back().json)) throw damaged("example '" + found.back().id + "'", "text that is no JSON object", "a JSON object");
+    if (!is_json_object(found.back().json))
+      throw damaged("example '" + found.back().id + "'", "text that is no JSON object", "a JSON object");
   }
   return found;
 }

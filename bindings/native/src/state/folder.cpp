@@ -27,7 +27,7 @@ const char* const kScratchFile = "scratch";
 namespace {
 
 bool is_folder(const std::string& path) {
-  struct stat found {};
+  struct stat found{};
   return stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
 }
 
@@ -63,7 +63,7 @@ const char* other_writers(const struct stat& found) {
 
 // StateError for a folder in which others may exchange files. That they may list it does no harm: its files are 0600.
 void check_private(const std::string& folder) {
-  struct stat found {};
+  struct stat found{};
   if (stat(folder.c_str(), &found) != 0) throw from_errno(errno, folder);
   if (found.st_uid != geteuid())
     throw Error(Kind::State, folder, "a folder of user " + std::to_string(found.st_uid),
@@ -79,18 +79,19 @@ void check_private(const std::string& folder) {
 void check_folder_above(const std::string& folder) {
   const std::filesystem::path parent = std::filesystem::path(folder).parent_path();
   const std::string above = parent.empty() ? "." : parent.string();
-  struct stat found {};
+  struct stat found{};
   if (stat(above.c_str(), &found) != 0) throw from_errno(errno, above);
   if ((found.st_mode & S_IWOTH) && !(found.st_mode & S_ISVTX))
     throw Error(Kind::State, folder, "a folder above it, " + above + " of mode " + mode_of(found) + ", in which every user may exchange it",
-                "a folder that only this user may exchange", "Close it to others: chmod o-w " + in_a_shell(above) + ", or choose another place");
+                "a folder that only this user may exchange",
+                "Close it to others: chmod o-w " + in_a_shell(above) + ", or choose another place");
 }
 
 // StateError for files that others may change, as those of a copy may be.
 void check_private_files(const std::string& folder) {
   std::error_code failed;
   for (std::filesystem::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
-    struct stat found {};
+    struct stat found{};
     if (lstat(at->path().c_str(), &found) != 0 || !S_ISREG(found.st_mode)) continue;
     if (const char* others = other_writers(found))
       throw Error(Kind::State, at->path().string(), "a file of mode " + mode_of(found) + ", which " + others + " may change",
@@ -100,7 +101,7 @@ void check_private_files(const std::string& folder) {
 }
 
 bool has_content(const std::string& path) {
-  struct stat found {};
+  struct stat found{};
   if (stat(path.c_str(), &found) != 0) throw from_errno(errno, path);
   return found.st_size > 0;
 }
@@ -136,7 +137,7 @@ void check_apart(const std::string& state, const std::string& bundle) {
   };
   const std::string one = resolved(state), other = resolved(bundle);
   const auto starts_with = [](const std::string& text, const std::string& start) { return text.compare(0, start.size(), start) == 0; };
-  const char* got = one == other               ? "which is the bundle"
+  const char* got = one == other              ? "which is the bundle"
                     : starts_with(one, other) ? "which lies within the bundle"
                     : starts_with(other, one) ? "which holds the bundle"
                                               : nullptr;
@@ -148,7 +149,7 @@ void check_apart(const std::string& state, const std::string& bundle) {
 bool made_before(const std::string& folder) {
   std::string path = folder + "/" + kDatabaseFile, journal = path + "-journal";
   bool made = has_content(folder + "/" + kFilesLock) || !tensor_files_in(folder).empty();
-  struct stat found {};
+  struct stat found{};
   if (made && (stat(path.c_str(), &found) != 0 || found.st_size == 0)) throw damaged(path, "no database", "the database of this state");
   if (lstat(journal.c_str(), &found) == 0) {
     // A database in WAL mode has none; SQLite would play it back, and it may name another file to read.
@@ -170,14 +171,14 @@ void mark_created(const std::string& folder) {
 
 void remove_scratch(const std::string& folder, bool overwrite) {
   std::string path = folder + "/" + kScratchFile;
-  struct stat found {};
+  struct stat found{};
   if (lstat(path.c_str(), &found) != 0 || !(S_ISLNK(found.st_mode) || S_ISREG(found.st_mode))) return;
   const int failed = erase(path, overwrite);
   if (failed && failed != ENOENT) throw from_errno(failed, path);
 }
 
 void erase_scratch(const std::string& folder) {
-  struct stat found {};
+  struct stat found{};
   if (lstat((folder + "/" + kScratchFile).c_str(), &found) != 0) return;
   try {
     TrainerLock lock(folder, "erasing the scratch file", true);

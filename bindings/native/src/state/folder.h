@@ -16,7 +16,7 @@ void check_apart(const std::string& state, const std::string& bundle);
 // Whether a state was made here. StateError where it was and its database is gone: a truncated one would pass for a new one, and
 // the sweep would take the adapters. Under the lock on files.
 bool made_before(const std::string& folder);
-void mark_created(const std::string& folder);    // notes, in the lock file on files, that the database was made
+void mark_created(const std::string& folder);  // notes, in the lock file on files, that the database was made
 // Removes the scratch file, zeroed first where asked. StateError where it cannot be.
 void remove_scratch(const std::string& folder, bool overwrite);
 // Erases what a trainer left in its scratch file; a living one holds its lock and removes its own when it ends.

@@ -40,9 +40,10 @@ bool forget_run(Database& database, int64_t run) {
     Statement(database, std::string("DELETE FROM ") + table + " WHERE run = ?").bind(run).run();
   const bool unfinished = Statement(database, "SELECT 1 FROM runs WHERE id = ? AND ended_because IS NULL").bind(run).step();
   const std::string ended_at = now();
-  Statement(database,
-            "UPDATE runs SET ended_because = 'example_forgotten', ended_at = coalesce(ended_at, ?), cursor = '{}' WHERE id = ?")
-      .bind(ended_at).bind(run).run();
+  Statement(database, "UPDATE runs SET ended_because = 'example_forgotten', ended_at = coalesce(ended_at, ?), cursor = '{}' WHERE id = ?")
+      .bind(ended_at)
+      .bind(run)
+      .run();
   return unfinished;
 }
 

@@ -32,7 +32,7 @@ int open_lock(const std::string& folder, const std::string& name) {
   std::string path = folder + "/" + name;
   Descriptor opened(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
   if (opened.get() < 0) throw from_errno(errno, path);
-  struct stat found {};
+  struct stat found{};
   if (fstat(opened.get(), &found) != 0) throw from_errno(errno, path);
   if (!S_ISREG(found.st_mode)) throw Error(Kind::State, path, "something that is no file", "a lock file", "Remove " + name);
   return opened.release();
@@ -66,7 +66,8 @@ std::string host_started_at() {
 
 }  // namespace
 
-LockFile::LockFile(const std::string& folder, const std::string& name) : opened_(open_lock(folder, name)), closed_in_forks_(opened_.get()) {}
+LockFile::LockFile(const std::string& folder, const std::string& name)
+    : opened_(open_lock(folder, name)), closed_in_forks_(opened_.get()) {}
 
 LockFile::~LockFile() { unlock(opened_.get()); }
 
@@ -89,8 +90,8 @@ TrainerLock::TrainerLock(const std::string& folder, const std::string& purpose, 
   if (!file->take())
     throw Error(Kind::StateLocked, folder + "/" + name, "a lock held by " + holder_of(file->descriptor()), "no other trainer on this state",
                 "Wait until it has finished, or end it: what it committed stays");
-  note(file->descriptor(), "{\"pid\": " + std::to_string(getpid()) + ", \"since\": \"" + now() + "\", \"host_started_at\": " +
-                               host_started_at() + ", \"purpose\": " + json_text(purpose) + "}");
+  note(file->descriptor(), "{\"pid\": " + std::to_string(getpid()) + ", \"since\": \"" + now() +
+                               "\", \"host_started_at\": " + host_started_at() + ", \"purpose\": " + json_text(purpose) + "}");
   remove_scratch(folder, overwrite_scratch);
   file_ = std::move(file);
 }

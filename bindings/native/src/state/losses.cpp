@@ -8,8 +8,7 @@ namespace bespoke {
 
 namespace {
 
-const char* const kLiving =
-    "(SELECT 0 UNION ALL SELECT id FROM versions UNION ALL SELECT -id FROM runs WHERE ended_because IS NULL)";
+const char* const kLiving = "(SELECT 0 UNION ALL SELECT id FROM versions UNION ALL SELECT -id FROM runs WHERE ended_because IS NULL)";
 
 }  // namespace
 
@@ -25,7 +24,10 @@ std::optional<double> StateStore::loss(int64_t version, const std::string& rows)
 
 void StateStore::keep_loss(int64_t version, const std::string& rows, double loss) {
   Statement(*database_, std::string("INSERT OR REPLACE INTO losses (version, rows, loss) SELECT ?1, ?2, ?3 WHERE ?1 IN ") + kLiving)
-      .bind(version).bind(rows).bind(loss).run();
+      .bind(version)
+      .bind(rows)
+      .bind(loss)
+      .run();
 }
 
 }  // namespace bespoke

@@ -16,15 +16,15 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kPassageBytes = 400;
-constexpr int kPassageBits = 16;      // an id is the key of an example and the number of a passage in it
-constexpr size_t kMostWords = 64;     // of a question, its last ones
+constexpr int kPassageBits = 16;   // an id is the key of an example and the number of a passage in it
+constexpr size_t kMostWords = 64;  // of a question, its last ones
 constexpr uint32_t kNoCharacter = 0;
 
 struct Range {
   uint32_t first, last;
 };
 // Scripts that have no spaces between words: Thai and Lao, Myanmar, Khmer, kana, Han.
-constexpr Range kWithoutSpaces[] = {{0x0e01, 0x0eff}, {0x1000, 0x109f}, {0x1780, 0x17ff}, {0x3041, 0x30ff},
+constexpr Range kWithoutSpaces[] = {{0x0e01, 0x0eff}, {0x1000, 0x109f}, {0x1780, 0x17ff},  {0x3041, 0x30ff},
                                     {0x3400, 0x9fff}, {0xf900, 0xfaff}, {0x20000, 0x3ffff}};
 
 bool is_a_word(uint32_t character) {
@@ -49,9 +49,18 @@ std::string spaced(const std::string& text) {
 // Whether a sentence or a line ends behind `character`.
 bool ends_sentence(uint32_t character, uint32_t next) {
   switch (character) {
-    case '\n': case 0x3002: case 0xff01: case 0xff1f: return true;
-    case '.': case '!': case '?': case 0x0964: return next == ' ' || next == '\n' || next == kNoCharacter;
-    default: return false;
+    case '\n':
+    case 0x3002:
+    case 0xff01:
+    case 0xff1f:
+      return true;
+    case '.':
+    case '!':
+    case '?':
+    case 0x0964:
+      return next == ' ' || next == '\n' || next == kNoCharacter;
+    default:
+      return false;
   }
 }
 

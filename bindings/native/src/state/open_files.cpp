@@ -22,7 +22,7 @@ auto& open_files() {
 }  // namespace
 
 OpenFile::OpenFile(const std::string& path) {
-  struct stat found {};
+  struct stat found{};
   if (stat(path.c_str(), &found) != 0) throw from_errno(errno, path);
   file_ = {found.st_dev, found.st_ino};
   const std::lock_guard<std::mutex> held(held_over_forks());

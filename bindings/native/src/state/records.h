@@ -73,7 +73,7 @@ struct Forgotten {
 struct RowPlace {  // a row of an example; its tokens stay in the database until `read_row`
   int64_t example;
   int32_t window;
-  int32_t length;  // tokens
+  int32_t length;               // tokens
   int32_t rejected_length = 0;  // tokens of the rejected answer, where the row is the chosen one of a pair
 };
 

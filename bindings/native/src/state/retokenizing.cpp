@@ -49,13 +49,17 @@ void replace_rows(Database& database, const StoredExample& example, const std::v
   insert_rows(database, example.key, rows);
   const TokenCounts counts = counts_of(rows);
   Statement(database, "UPDATE examples SET tokens = ?, trained_tokens = ? WHERE key = ?")
-      .bind(counts.tokens).bind(counts.trained).bind(example.key).run();
+      .bind(counts.tokens)
+      .bind(counts.trained)
+      .bind(example.key)
+      .run();
 }
 
 Error not_fitting(const std::string& subject, const std::vector<std::string>& problems) {
   std::string got = std::to_string(problems.size()) + " that the bundle cannot take: ";
   for (size_t i = 0; i < problems.size() && i < kNamed; i++) got += (i ? "; " : "") + problems[i];
-  return Error(Kind::State, subject, got + (problems.size() > kNamed ? "; ..." : ""), "examples that fit the bundle's tokenizer and lengths",
+  return Error(Kind::State, subject, got + (problems.size() > kNamed ? "; ..." : ""),
+               "examples that fit the bundle's tokenizer and lengths",
                "Open the state with the bundle that they were added with, and forget them");
 }
 

@@ -47,7 +47,11 @@ void check_order(int64_t run, int64_t step, int64_t least) {
 
 // Moves an unfinished run to `step`; false where it has ended meanwhile.
 bool advance(Database& database, int64_t run, int64_t step, const std::string& cursor) {
-  Statement(database, "UPDATE runs SET step = ?, cursor = ? WHERE id = ? AND ended_because IS NULL").bind(step).bind(cursor).bind(run).run();
+  Statement(database, "UPDATE runs SET step = ?, cursor = ? WHERE id = ? AND ended_because IS NULL")
+      .bind(step)
+      .bind(cursor)
+      .bind(run)
+      .run();
   return database.changed() > 0;
 }
 
@@ -76,22 +80,29 @@ Run StateStore::start_run_within(Transaction& transaction, const std::string& me
     Statement unfinished(*database_, "SELECT id, method FROM runs WHERE ended_because IS NULL");
     if (unfinished.step())
       throw Error(Kind::State, "start of a run",
-                  "run " + std::to_string(unfinished.number(0)) + " (" + unfinished.text(1) + "), which is unfinished",
-                  "one run at a time", "Continue it, or end it first with end_run");
+                  "run " + std::to_string(unfinished.number(0)) + " (" + unfinished.text(1) + "), which is unfinished", "one run at a time",
+                  "Continue it, or end it first with end_run");
   }
   std::optional<int64_t> parent;
   if (started_from) {
     Statement version(*database_, "SELECT run FROM versions WHERE id = ?");
     if (!version.bind(*started_from).step())
-      throw Error(Kind::State, "adapter version " + std::to_string(*started_from),
-                  "no such version", "an accepted one", "Start from current_version()");
+      throw Error(Kind::State, "adapter version " + std::to_string(*started_from), "no such version", "an accepted one",
+                  "Start from current_version()");
     parent = version.maybe_number(0);
   }
   std::string started_at = now();
   Statement(*database_,
             "INSERT INTO runs (method, seed, settings, steps, started_from, parent, step, cursor, started_at) "
             "VALUES (?, ?, ?, ?, ?, ?, 0, '{}', ?)")
-      .bind(method).bind(seed).bind(settings).bind(steps).bind(started_from).bind(parent).bind(started_at).run();
+      .bind(method)
+      .bind(seed)
+      .bind(settings)
+      .bind(steps)
+      .bind(started_from)
+      .bind(parent)
+      .bind(started_at)
+      .run();
   int64_t id = database_->last_id();
   Statement(*database_, "INSERT INTO run_examples SELECT ?, row_number() OVER (ORDER BY key) - 1, key FROM examples").bind(id).run();
   transaction.commit();
@@ -162,7 +173,10 @@ bool StateStore::end_run(int64_t run, const std::string& reason) {
 bool StateStore::end(int64_t run, const std::string& reason) {
   const std::string ended_at = now();
   Statement(*database_, "UPDATE runs SET ended_because = ?, ended_at = ? WHERE id = ? AND ended_because IS NULL")
-      .bind(reason).bind(ended_at).bind(run).run();
+      .bind(reason)
+      .bind(ended_at)
+      .bind(run)
+      .run();
   const bool ended = database_->changed() > 0;
   if (!ended) return false;
   Statement(*database_, "DELETE FROM slots WHERE run = ?").bind(run).run();
@@ -193,16 +207,24 @@ bool StateStore::commit_step(int64_t run, int64_t step, const std::string& curso
       committed = advance(*database_, run, step, cursor);
       if (committed) {
         Statement(*database_, "INSERT INTO slots (run, step, cursor, file, sha256, bytes) VALUES (?, ?, ?, ?, ?, ?)")
-            .bind(run).bind(step).bind(cursor).bind(record.file).bind(record.sha256).bind(record.bytes).run();
+            .bind(run)
+            .bind(step)
+            .bind(cursor)
+            .bind(record.file)
+            .bind(record.sha256)
+            .bind(record.bytes)
+            .run();
         count_written(*database_, run, record.bytes);
         Statement insert(*database_, "INSERT INTO metrics (run, step, json) VALUES (?, ?, ?)");
         for (const std::string& entry : metrics) {
           insert.bind(run).bind(step).bind(entry).run();
           insert.again();
         }
-        Statement(*database_,
-                  "DELETE FROM slots WHERE run = ? AND id NOT IN (SELECT id FROM slots WHERE run = ? ORDER BY id DESC LIMIT ?)")
-            .bind(run).bind(run).bind(kSlotsKept).run();
+        Statement(*database_, "DELETE FROM slots WHERE run = ? AND id NOT IN (SELECT id FROM slots WHERE run = ? ORDER BY id DESC LIMIT ?)")
+            .bind(run)
+            .bind(run)
+            .bind(kSlotsKept)
+            .run();
       }
       transaction.commit();
     });
@@ -278,9 +300,9 @@ std::optional<Slot> StateStore::latest_slot(int64_t run, const std::vector<State
 
 void StateStore::each_metrics(int64_t run, bool last_first, const std::function<bool(const std::string& json)>& look) {
   const char* order = last_first ? " ORDER BY s DESC, kind DESC, n DESC" : " ORDER BY s, kind, n";
-  Statement statement(*database_,
-                      std::string("SELECT metrics, step AS s, 0 AS kind, 0 AS n FROM journal WHERE run = ? "
-                                  "UNION ALL SELECT json, step, 1, id FROM metrics WHERE run = ?") + order);
+  Statement statement(*database_, std::string("SELECT metrics, step AS s, 0 AS kind, 0 AS n FROM journal WHERE run = ? "
+                                              "UNION ALL SELECT json, step, 1, id FROM metrics WHERE run = ?") +
+                                      order);
   statement.bind(run).bind(run);
   while (statement.step()) {
     std::string json = stored_json(statement.text(0), "metrics of run " + std::to_string(run));

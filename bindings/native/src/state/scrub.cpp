@@ -15,9 +15,9 @@ namespace bespoke {
 
 namespace {
 
-constexpr size_t kFileHeader = 100;      // at the start of page 1
+constexpr size_t kFileHeader = 100;                 // at the start of page 1
 constexpr size_t kFirstTrunk = 32, kReserved = 20;  // in it
-constexpr size_t kLeastCell = 4;         // what SQLite takes for a smaller one
+constexpr size_t kLeastCell = 4;                    // what SQLite takes for a smaller one
 enum PageType : uint8_t { interior_index = 2, interior_table = 5, leaf_index = 10, leaf_table = 13 };
 
 class Page {
@@ -54,7 +54,10 @@ class Page {
 
   void save(Database& database) const {
     if (!is_changed_) return;
-    Statement(database, "UPDATE sqlite_dbpage SET data = ? WHERE pgno = ?").bind(Bytes{bytes_.data(), bytes_.size()}).bind(int64_t{number_}).run();
+    Statement(database, "UPDATE sqlite_dbpage SET data = ? WHERE pgno = ?")
+        .bind(Bytes{bytes_.data(), bytes_.size()})
+        .bind(int64_t{number_})
+        .run();
   }
 
   [[noreturn]] void refuse(const std::string& got) const {
@@ -70,8 +73,7 @@ class Page {
 
 class Scrubber {
  public:
-  explicit Scrubber(Database& database)
-      : database_(database), seen_(static_cast<size_t>(database.number("PRAGMA page_count")) + 1) {
+  explicit Scrubber(Database& database) : database_(database), seen_(static_cast<size_t>(database.number("PRAGMA page_count")) + 1) {
     const Page first(database, 1);
     usable_ = first.size() - first.byte(kReserved);
   }

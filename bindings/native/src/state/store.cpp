@@ -20,16 +20,15 @@ namespace {
 std::vector<RowPlace> places(Statement& statement, const std::string& subject) {
   std::vector<RowPlace> found;
   while (statement.step()) {
-    if (!statement.maybe_number(2))
-      throw damaged(subject, "an example without token rows", "those it was added with");
+    if (!statement.maybe_number(2)) throw damaged(subject, "an example without token rows", "those it was added with");
     int64_t length = statement.number(2);
     if (length <= 0 || static_cast<size_t>(length) > Database::kMostValueBytes / 4)
       throw damaged(subject, std::to_string(length) + " tokens of an example", "those it was added with");
     const int64_t rejected = statement.maybe_number(3).value_or(0);
     if (rejected < 0 || static_cast<size_t>(rejected) > Database::kMostValueBytes / 4)
       throw damaged(subject, std::to_string(rejected) + " tokens of a rejected answer", "those it was added with");
-    found.push_back({statement.number(0), static_cast<int32_t>(statement.number(1)), static_cast<int32_t>(length),
-                     static_cast<int32_t>(rejected)});
+    found.push_back(
+        {statement.number(0), static_cast<int32_t>(statement.number(1)), static_cast<int32_t>(length), static_cast<int32_t>(rejected)});
   }
   return found;
 }
@@ -43,8 +42,7 @@ bool read_tokens(Statement& statement, int32_t listed, const std::string& subjec
     throw damaged(subject, std::to_string(found.size) + " bytes of tokens", std::to_string(4 * length) + ", as listed");
   memcpy(tokens, found.data, found.size);  // little-endian, as every machine that this is built for
   found = statement.blob(1);
-  if (found.size != length)
-    throw damaged(subject, std::to_string(found.size) + " bytes of mask", std::to_string(length) + ", as listed");
+  if (found.size != length) throw damaged(subject, std::to_string(found.size) + " bytes of mask", std::to_string(length) + ", as listed");
   memcpy(mask, found.data, found.size);
   return true;
 }
@@ -53,7 +51,8 @@ bool read_tokens(Statement& statement, int32_t listed, const std::string& subjec
 
 std::string name_of(Split split) { return split == Split::train ? "train" : "validation"; }
 
-StateStore::StateStore(std::string folder, std::string base_sha256, std::unique_ptr<Database> database, std::unique_ptr<TensorShapes> shapes)
+StateStore::StateStore(std::string folder, std::string base_sha256, std::unique_ptr<Database> database,
+                       std::unique_ptr<TensorShapes> shapes)
     : folder_(std::move(folder)), base_sha256_(std::move(base_sha256)), database_(std::move(database)), shapes_(std::move(shapes)) {}
 
 StateStore::~StateStore() = default;

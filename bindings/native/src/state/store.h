@@ -93,8 +93,7 @@ class StateStore {
   // unfinished.
   Run start_run(const std::string& method, int64_t seed, const std::string& settings, int64_t steps);
   // From a version, or the base (none). StateError where there is no such version.
-  Run start_run(const std::string& method, int64_t seed, const std::string& settings, int64_t steps,
-                std::optional<int64_t> started_from);
+  Run start_run(const std::string& method, int64_t seed, const std::string& settings, int64_t steps, std::optional<int64_t> started_from);
   std::optional<Run> current_run();  // the unfinished one
   Run run(int64_t id);
   std::vector<std::string> run_example_ids(int64_t run);
@@ -115,16 +114,16 @@ class StateStore {
   // Metrics of all committed steps in order, or the last first; `look` returns false to see no more.
   void each_metrics(int64_t run, bool last_first, const std::function<bool(const std::string& json)>& look);
 
-  int64_t adapter_bytes() const;            // of the file of an adapter
-  int64_t bytes_written(int64_t run);       // to tensor files that were committed for it; those of an accepted adapter, too
+  int64_t adapter_bytes() const;       // of the file of an adapter
+  int64_t bytes_written(int64_t run);  // to tensor files that were committed for it; those of an accepted adapter, too
 
   // The best step of a run. What a step is worth follows from the run's seed, settings and examples: it may be kept before the step is
   // committed, and a run that resumes before such a step finds it known.
-  HeldOut held_out(int64_t run);                          // the held-out examples of a run, dealt in two
-  std::vector<JudgedStep> judged_steps(int64_t run);      // in their order
+  HeldOut held_out(int64_t run);                      // the held-out examples of a run, dealt in two
+  std::vector<JudgedStep> judged_steps(int64_t run);  // in their order
   // `best`: the adapter of this step, where no step before was as good; null: one was. False, and nothing kept, where the run has ended.
   bool keep_judged_step(int64_t run, const JudgedStep& judged, const std::vector<StateTensor>* best);
-  std::optional<BestStep> best_step(int64_t run);         // verified; none: not judged yet, or the run has ended
+  std::optional<BestStep> best_step(int64_t run);  // verified; none: not judged yet, or the run has ended
   // Keeps the adapter of a step as the best one of a run that has judged none. False, and nothing kept, where the run has ended.
   bool keep_only_step(int64_t run, int64_t step, const std::vector<StateTensor>& adapter);
 
@@ -141,9 +140,9 @@ class StateStore {
   // Drops the adapter that answers; the one before it does then, or the base (none). An unfinished run ends ("rolled_back"): it would
   // bring back what its user did not want.
   std::optional<Version> rollback();
-  void reset();  // deletes all runs and adapters; examples stay, the base answers
-  std::vector<Version> accepted();           // oldest first
-  std::optional<Version> current_version();  // the adapter that answers; none: the base does
+  void reset();                                           // deletes all runs and adapters; examples stay, the base answers
+  std::vector<Version> accepted();                        // oldest first
+  std::optional<Version> current_version();               // the adapter that answers; none: the base does
   std::optional<MappedTensors> find_version(int64_t id);  // verified; none: it has gone
   MappedTensors load_version(int64_t id);                 // verified; StateError where it has gone
   // Tensors of the adapter that answers, verified; none: the base does. Asked for one after the other, another process may have taken
@@ -174,16 +173,16 @@ class StateStore {
   bool keep_step(int64_t run, int64_t step, std::optional<double> loss, const std::vector<StateTensor>* best);
   std::optional<std::string> stored_text_rules();
   void tokenize_all_again(const Retokenize& retokenize);  // inside a transaction
-  std::optional<int64_t> keep(std::optional<int64_t> run, int64_t step, const std::vector<StateTensor>& tensors,
-                              const std::string& metrics, const std::optional<std::string>& source);
+  std::optional<int64_t> keep(std::optional<int64_t> run, int64_t step, const std::vector<StateTensor>& tensors, const std::string& metrics,
+                              const std::optional<std::string>& source);
   void sweep(bool overwrite = false);
 
   std::string folder_, base_sha256_;
   std::unique_ptr<Database> database_;
   std::unique_ptr<TensorShapes> shapes_;
   std::optional<std::string> text_rules_;  // of the rows that this store adds
-  std::unique_ptr<NoteIndex> notes_;     // made when notes are asked for
-  std::optional<ExampleCounts> counts_;  // what `add_example` knows of what is committed
+  std::unique_ptr<NoteIndex> notes_;       // made when notes are asked for
+  std::optional<ExampleCounts> counts_;    // what `add_example` knows of what is committed
 };
 
 }  // namespace bespoke

@@ -12,9 +12,7 @@
 
 namespace bespoke {
 
-std::string json_text(std::string_view utf8) {
-  return nlohmann::json(utf8).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-}
+std::string json_text(std::string_view utf8) { return nlohmann::json(utf8).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace); }
 
 namespace {
 std::string iso(std::time_t seconds, int milliseconds) {
@@ -59,8 +57,7 @@ CursorState cursor_from_json(const std::string& text, const std::string& subject
 }
 
 std::string step_metrics_json(int64_t step, double loss, bool rejected) {
-  return "{\"loss\":\"" + repr_of(loss) + "\",\"rejected\":" + (rejected ? "true" : "false") +
-         ",\"step\":" + std::to_string(step) + "}";
+  return "{\"loss\":\"" + repr_of(loss) + "\",\"rejected\":" + (rejected ? "true" : "false") + ",\"step\":" + std::to_string(step) + "}";
 }
 
 std::string judgement_json(const double* validation_loss, const double* validation_loss_before) {

@@ -10,9 +10,9 @@
 
 namespace bespoke {
 
-std::string json_text(std::string_view utf8);   // a JSON string, quoted, ASCII only
-std::string now();                              // UTC, for people to read
-std::string utc(int64_t seconds);                // the same of a moment, to the second
+std::string json_text(std::string_view utf8);  // a JSON string, quoted, ASCII only
+std::string now();                             // UTC, for people to read
+std::string utc(int64_t seconds);              // the same of a moment, to the second
 
 std::string cursor_json(const CursorState& cursor);
 CursorState cursor_from_json(const std::string& text, const std::string& subject);  // StateError

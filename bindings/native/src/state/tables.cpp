@@ -153,8 +153,8 @@ TensorShapes::TensorShapes(const std::vector<StateTensor>& tensors) {
   for (const StateTensor& tensor : tensors) sorted.push_back(&tensor);
   std::sort(sorted.begin(), sorted.end(), [](auto* a, auto* b) { return a->name < b->name; });
   for (const StateTensor* tensor : sorted) {
-    Piece piece{static_cast<uint32_t>(names_.size()), static_cast<uint32_t>(tensor->name.size()),
-                static_cast<uint32_t>(extents_.size()), tensor->rank};
+    Piece piece{static_cast<uint32_t>(names_.size()), static_cast<uint32_t>(tensor->name.size()), static_cast<uint32_t>(extents_.size()),
+                tensor->rank};
     names_ += tensor->name;
     extents_.insert(extents_.end(), tensor->shape, tensor->shape + tensor->rank);
     pieces_.push_back(piece);
@@ -206,7 +206,10 @@ void create_schema(Database& database, const std::string& base_sha256, const std
   take_steps(database, 0, kVersion);
   database.execute("PRAGMA application_id = " + std::to_string(kApplicationId));
   Statement(database, "INSERT INTO state (one, version, base_sha256, adapter) VALUES (1, ?, ?, ?)")
-      .bind(kVersion).bind(base_sha256).bind(shapes_json).run();
+      .bind(kVersion)
+      .bind(base_sha256)
+      .bind(shapes_json)
+      .run();
 }
 
 void migrate_schema(Database& database) {

@@ -18,9 +18,9 @@ class TensorShapes {  // name -> shape of every piece of an adapter, or of all t
   explicit TensorShapes(const std::vector<StateTensor>& tensors);
 
   size_t size() const { return pieces_.size(); }
-  StateTensor piece(size_t index) const;           // in the order of names
-  int64_t find(std::string_view name) const;       // -1: no such piece
-  bool owns(std::string_view state) const;         // it has the name of optimizer state of one of these: `<piece>.<state>`
+  StateTensor piece(size_t index) const;      // in the order of names
+  int64_t find(std::string_view name) const;  // -1: no such piece
+  bool owns(std::string_view state) const;    // it has the name of optimizer state of one of these: `<piece>.<state>`
   bool has_shape_of(size_t index, const StateTensor& tensor) const;
   std::string json() const;  // as the database keeps it
 

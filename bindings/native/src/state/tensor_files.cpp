@@ -161,7 +161,7 @@ std::vector<std::string> names_in(const std::string& folder, bool leftover) {
 // lets go. New readers cannot come: they take the lock on files first, which the caller holds.
 int zero(const std::string& path) {
   Descriptor opened(open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  struct stat found {};
+  struct stat found{};
   if (opened.get() < 0 || fstat(opened.get(), &found) != 0) return errno;
   if (const int failed = try_lock(opened.get(), Lock::exclusive)) return failed == EWOULDBLOCK ? 0 : failed;
   const std::vector<char> zeros(kZeros);
@@ -234,7 +234,7 @@ void sweep_tensor_files(const std::string& folder, const std::vector<std::string
     if (std::find(named.begin(), named.end(), name) != named.end()) continue;
     ThisCall::check();
     std::string path = folder + "/" + name;
-    struct stat found {};
+    struct stat found{};
     if (lstat(path.c_str(), &found) != 0) throw from_errno(errno, folder);
     if (S_ISDIR(found.st_mode)) continue;
     if (int failed = erase(path, overwrite)) throw from_errno(failed, folder);
@@ -244,7 +244,7 @@ void sweep_tensor_files(const std::string& folder, const std::vector<std::string
 }
 
 int erase(const std::string& path, bool overwrite) {
-  struct stat found {};
+  struct stat found{};
   if (lstat(path.c_str(), &found) != 0) return errno;
   int failed = overwrite && S_ISREG(found.st_mode) ? zero(path) : 0;
   if (!failed && unlink(path.c_str()) != 0 && errno != ENOENT) failed = errno;

@@ -37,9 +37,9 @@ MappedTensors read_tensor_file(const std::string& folder, const TensorFile& reco
 // Removes tensor files that are not `named`, zeroed first where asked: they may hold what somebody wants forgotten. Under the lock.
 void sweep_tensor_files(const std::string& folder, const std::vector<std::string>& named, bool overwrite);
 int erase(const std::string& path, bool overwrite);  // zeroes it first where asked, unlinks it; an errno. A link is never followed
-void discard(const std::string& path);  // where it fails, a later sweep does it: the error before is the one to tell
-std::string typed(const StateTensor& tensor);  // "float32 [8, 64]"
-bool is_tensor_file_name(std::string_view name);  // of a finished one
+void discard(const std::string& path);               // where it fails, a later sweep does it: the error before is the one to tell
+std::string typed(const StateTensor& tensor);        // "float32 [8, 64]"
+bool is_tensor_file_name(std::string_view name);     // of a finished one
 std::vector<std::string> tensor_files_in(const std::string& folder);  // finished ones
 
 }  // namespace bespoke

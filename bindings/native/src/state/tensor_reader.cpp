@@ -18,9 +18,8 @@
 namespace bespoke {
 
 const StateTensor* MappedTensors::find(std::string_view name) const {
-  auto at = std::lower_bound(tensors_.begin(), tensors_.end(), name, [](const StateTensor& tensor, std::string_view key) {
-    return tensor.name < key;
-  });
+  auto at = std::lower_bound(tensors_.begin(), tensors_.end(), name,
+                             [](const StateTensor& tensor, std::string_view key) { return tensor.name < key; });
   return at != tensors_.end() && at->name == name ? &*at : nullptr;
 }
 
@@ -34,7 +33,7 @@ LockedFile map(const std::string& path, int64_t size) {
   LockedFile file{Descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)), {}};
   const int descriptor = file.descriptor.get();
   if (descriptor < 0) throw from_read_errno(errno, path);
-  struct stat found {};
+  struct stat found{};
   if (fstat(descriptor, &found) != 0) throw from_errno(errno, path);
   if (!S_ISREG(found.st_mode)) throw damaged(path, "something that is no file", "a plain file");
   if (found.st_size != size || size < 8)
@@ -130,7 +129,8 @@ struct TensorFileReader {
     }
     need("}");
     if (left.find_first_not_of(' ') != std::string_view::npos) throw bad("text after its end");
-    if (static_cast<uint64_t>(at) != data_size) throw bad(std::to_string(data_size - static_cast<uint64_t>(at)) + " bytes after the last tensor");
+    if (static_cast<uint64_t>(at) != data_size)
+      throw bad(std::to_string(data_size - static_cast<uint64_t>(at)) + " bytes after the last tensor");
     const int64_t* shape = found.extents_.data();
     for (StateTensor& tensor : found.tensors_) tensor.shape = shape, shape += tensor.rank;
   }
@@ -165,8 +165,7 @@ MappedTensors read_tensor_file(const std::string& folder, const TensorFile& reco
       throw other_tensor(path, record, tensor.name, typed(tensor), typed(expected.piece(static_cast<size_t>(known))));
   }
   for (size_t i = 0; i < expected.size(); i++)
-    if (!tensors.find(expected.piece(i).name))
-      throw other_tensor(path, record, expected.piece(i).name, kNone, typed(expected.piece(i)));
+    if (!tensors.find(expected.piece(i).name)) throw other_tensor(path, record, expected.piece(i).name, kNone, typed(expected.piece(i)));
   return tensors;
 }
 

@@ -65,13 +65,22 @@ std::optional<int64_t> StateStore::keep(std::optional<int64_t> run, int64_t step
     Statement(*database_,
               "INSERT INTO versions (run, step, metrics, source, file, sha256, bytes, accepted_at, text_rules) "
               "SELECT ?, ?, ?, ?, ?, ?, ?, ?, text FROM state")
-        .bind(run).bind(step).bind(metrics).bind(source).bind(record.file).bind(record.sha256).bind(record.bytes).bind(accepted_at).run();
+        .bind(run)
+        .bind(step)
+        .bind(metrics)
+        .bind(source)
+        .bind(record.file)
+        .bind(record.sha256)
+        .bind(record.bytes)
+        .bind(accepted_at)
+        .run();
     int64_t id = database_->last_id();
     if (run) count_written(*database_, *run, record.bytes);
     Statement(*database_,
               "DELETE FROM versions WHERE id NOT IN (SELECT id FROM versions ORDER BY id DESC LIMIT ?) "
               "AND id NOT IN (SELECT started_from FROM runs WHERE ended_because IS NULL AND started_from IS NOT NULL)")
-        .bind(kVersionsKept).run();
+        .bind(kVersionsKept)
+        .run();
     drop_stale_losses(*database_);
     transaction.commit();
     version = id;
@@ -84,8 +93,8 @@ std::optional<Version> StateStore::rollback() {
   FilesLock lock(folder_);
   {
     Transaction transaction(*database_);
-    const int64_t newest = database_->number("SELECT coalesce((SELECT max(id) FROM versions WHERE " BESPOKE_ANSWERS
-                                             "), (SELECT max(id) FROM versions), 0)");
+    const int64_t newest =
+        database_->number("SELECT coalesce((SELECT max(id) FROM versions WHERE " BESPOKE_ANSWERS "), (SELECT max(id) FROM versions), 0)");
     if (newest) {
       Statement(*database_, "DELETE FROM versions WHERE id = ?").bind(newest).run();
       drop_stale_losses(*database_);

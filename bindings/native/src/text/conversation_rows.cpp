@@ -147,8 +147,10 @@ class Maker {
       const int64_t guess = std::upper_bound(unit_ends_.begin(), unit_ends_.end(), most) - unit_ends_.begin() - 1;
       Part more = take(part.start, between(part.unit + 1, guess, bad - 1), done);
       measure(more);
-      if (fits(more)) part = std::move(more);
-      else bad = more.unit;
+      if (fits(more))
+        part = std::move(more);
+      else
+        bad = more.unit;
     }
     measure(part);
     for (size_t behind = 0; part.start > behind;) {  // the starts before `behind` are too far away
@@ -156,8 +158,10 @@ class Maker {
       const int64_t guess = std::lower_bound(start_begins_.begin(), start_begins_.end(), least) - start_begins_.begin();
       Part more = take(between(behind, guess, part.start - 1), part.unit, done);
       measure(more);
-      if (fits(more)) part = std::move(more);
-      else behind = more.start + 1;
+      if (fits(more))
+        part = std::move(more);
+      else
+        behind = more.start + 1;
     }
     return part;
   }
@@ -167,16 +171,15 @@ class Maker {
   }
 
   // How many tokens a row has beyond those that its messages have in the whole.
-  void measure(const Part& part) {
-    extra_ = static_cast<int64_t>(part.trained_end) - (unit_ends_[part.unit] - start_begins_[part.start]);
-  }
+  void measure(const Part& part) { extra_ = static_cast<int64_t>(part.trained_end) - (unit_ends_[part.unit] - start_begins_[part.start]); }
 
   bool fits(const Part& part) const { return part.trained_end <= room_; }
 
   Part take(size_t start, size_t unit, size_t done) const {
     const size_t begin = starts_[start];
     std::vector<Message> some(messages_.begin(), messages_.begin() + static_cast<ptrdiff_t>(first_));
-    some.insert(some.end(), messages_.begin() + static_cast<ptrdiff_t>(begin), messages_.begin() + static_cast<ptrdiff_t>(units_[unit].end));
+    some.insert(some.end(), messages_.begin() + static_cast<ptrdiff_t>(begin),
+                messages_.begin() + static_cast<ptrdiff_t>(units_[unit].end));
     TurnTokens found = encode_(some);
     Part part{start, unit, {}, message_of_tokens(found), 0};
     for (size_t& message : part.message_of) {
@@ -211,9 +214,12 @@ class Maker {
       if (trains_[message] && !part.row.mask[behind - 1]) continue;
       const size_t from = std::max(first, trains_[message] ? trained_begin : begin), to = std::min(behind, end);
       const size_t kept = to > from ? to - from : 0;
-      if (kept == behind - first) is_whole_[message] = true;
-      else if (from == first) heads_[message] = std::max(heads_[message], kept);
-      else tails_[message] = std::max(tails_[message], kept);
+      if (kept == behind - first)
+        is_whole_[message] = true;
+      else if (from == first)
+        heads_[message] = std::max(heads_[message], kept);
+      else
+        tails_[message] = std::max(tails_[message], kept);
     }
   }
 
@@ -230,7 +236,7 @@ class Maker {
   std::vector<size_t> sizes_;          // tokens of each message
   Part whole_;
   std::vector<Unit> units_;
-  std::vector<size_t> starts_;                    // messages with which a row may begin
+  std::vector<size_t> starts_;                     // messages with which a row may begin
   std::vector<int64_t> unit_ends_, start_begins_;  // in tokens of the whole
   int64_t extra_ = 0;
 };

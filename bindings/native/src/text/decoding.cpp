@@ -34,8 +34,10 @@ std::string Tokenizer::decode(const std::vector<int32_t>& tokens, bool skip_spec
   const bool sentencepiece = file_.pattern == TokenizerFile::kSentencepiece;
   std::string text, run;  // `run`: neighbouring byte tokens
   const auto end_run = [&] {
-    if (first_bad_utf8(run) == std::string_view::npos) text += run;
-    else append_replacements(text, run.size());
+    if (first_bad_utf8(run) == std::string_view::npos)
+      text += run;
+    else
+      append_replacements(text, run.size());
     run.clear();
   };
   for (const int32_t token : tokens) {
@@ -83,8 +85,10 @@ void StreamDecoder::take_complete(std::string& out) {
   while (!bytes.empty()) {
     const Utf8Beginning first = beginning_of(bytes);
     if (first.what == Utf8Beginning::kUnfinished) break;
-    if (first.what == Utf8Beginning::kCharacter) out += bytes.substr(0, first.size);
-    else append_replacements(out, of_bytes ? first.size : 1);
+    if (first.what == Utf8Beginning::kCharacter)
+      out += bytes.substr(0, first.size);
+    else
+      append_replacements(out, of_bytes ? first.size : 1);
     bytes.remove_prefix(first.size);
   }
   pending_.erase(0, pending_.size() - bytes.size());

@@ -19,7 +19,9 @@ enum class Shape { messages, pair, preference, text, tokens };
 
 Shape shape_of(const Json& example, const std::string& subject) {
   if (!example.is_object()) {
-    throw Error(Kind::Data, subject, kind_of(example), "an object with messages, prompt and completion, prompt with chosen and rejected, or text", "Give one JSON object per example");
+    throw Error(Kind::Data, subject, kind_of(example),
+                "an object with messages, prompt and completion, prompt with chosen and rejected, or text",
+                "Give one JSON object per example");
   }
   std::vector<Shape> found;
   std::string names;
@@ -35,14 +37,16 @@ Shape shape_of(const Json& example, const std::string& subject) {
   look(Shape::tokens, "tokens", {"tokens"});
   if (found.size() == 1) return found[0];
   if (!found.empty()) {
-    throw Error(Kind::Data, subject, "keys of several shapes (" + names + ")", "one of them", "Name the one to use with " + setting("format") + ", or remove the others");
+    throw Error(Kind::Data, subject, "keys of several shapes (" + names + ")", "one of them",
+                "Name the one to use with " + setting("format") + ", or remove the others");
   }
   std::string keys;
   size_t shown_keys = 0;
   for (const auto& [key, value] : example.items()) {
     if (shown_keys++ < 12) keys += std::string(keys.empty() ? "" : ", ") + in_quotes(key);
   }
-  throw Error(Kind::Data, subject, "the keys " + (keys.empty() ? "none" : keys), "'messages', 'prompt' and 'completion', 'prompt', 'chosen' and 'rejected', or 'text'",
+  throw Error(Kind::Data, subject, "the keys " + (keys.empty() ? "none" : keys),
+              "'messages', 'prompt' and 'completion', 'prompt', 'chosen' and 'rejected', or 'text'",
               "Rename the keys, or map them: " + setting_as("fields", "{'prompt': 'question', 'completion': 'answer'}",
                                                             R"({"prompt": "question", "completion": "answer"})"));
 }
@@ -52,11 +56,16 @@ std::initializer_list<const char*> keys_of(Shape shape) {
   static constexpr auto kMessages = {"messages"}, kText = {"text", "end"}, kTokens = {"tokens", "mask"},
                         kPair = {"prompt", "completion", "as"}, kPreference = {"prompt", "chosen", "rejected", "as"};
   switch (shape) {
-    case Shape::messages: return kMessages;
-    case Shape::pair: return kPair;
-    case Shape::preference: return kPreference;
-    case Shape::tokens: return kTokens;
-    default: return kText;
+    case Shape::messages:
+      return kMessages;
+    case Shape::pair:
+      return kPair;
+    case Shape::preference:
+      return kPreference;
+    case Shape::tokens:
+      return kTokens;
+    default:
+      return kText;
   }
 }
 
@@ -115,14 +124,20 @@ EncodedExample ExampleEncoder::try_encode(const Json& example, const std::string
   EncodedExample encoded;
   const Shape shape = shape_of(example, subject);
   switch (shape) {
-    case Shape::messages: encoded = encode_messages(example["messages"], subject); break;
+    case Shape::messages:
+      encoded = encode_messages(example["messages"], subject);
+      break;
     case Shape::pair: {
       const Pair pair = read_pair(example, "completion", train_on_ == TrainOn::all, subject);
       encoded = encode_pair(pair, prompt_room_of(pair));
       break;
     }
-    case Shape::preference: encoded = encode_preference(example, subject); break;
-    case Shape::tokens: encoded = encode_ids(example, subject); break;
+    case Shape::preference:
+      encoded = encode_preference(example, subject);
+      break;
+    case Shape::tokens:
+      encoded = encode_ids(example, subject);
+      break;
     case Shape::text: {
       const Tokenizer& tokenizer = need_tokenizer(subject);
       std::vector<int32_t> tokens;
@@ -219,7 +234,8 @@ EncodedExample ExampleEncoder::encode_messages(const Json& given, const std::str
   for (const Message& message : messages) trained.push_back(trains(message));
   const auto encode = [&](const std::vector<Message>& some) { return turn_encoder_->encode(turns_->render(some, false, place), place); };
   // Of an ending alone there are none: it would teach the model to say nothing.
-  ConversationRows found = conversation_rows(messages, trained, encode, *turns_, tokenizer_->bos(), train_on_ != TrainOn::all, max_length_ + 1);
+  ConversationRows found =
+      conversation_rows(messages, trained, encode, *turns_, tokenizer_->bos(), train_on_ != TrainOn::all, max_length_ + 1);
   EncodedExample encoded = with_counts(std::move(found.rows));
   encoded.truncated_tokens = found.truncated;
   encoded.truncated_trained_tokens = found.truncated_trained;
@@ -257,12 +273,14 @@ EncodedExample ExampleEncoder::windows(const std::vector<int32_t>& tokens, std::
   return with_counts(std::move(rows));
 }
 
-void ExampleEncoder::take_content(const Json& text, const std::string& subject, std::optional<int32_t> previous, std::vector<int32_t>& tokens) const {
+void ExampleEncoder::take_content(const Json& text, const std::string& subject, std::optional<int32_t> previous,
+                                  std::vector<int32_t>& tokens) const {
   if (!text.is_string()) throw Error(Kind::Data, subject, kind_of(text), "text", "Give it as one string");
   take_words(text.get_ref<const std::string&>(), subject, previous, tokens);
 }
 
-void ExampleEncoder::take_words(const std::string& text, const std::string& subject, std::optional<int32_t> previous, std::vector<int32_t>& tokens) const {
+void ExampleEncoder::take_words(const std::string& text, const std::string& subject, std::optional<int32_t> previous,
+                                std::vector<int32_t>& tokens) const {
   try {
     tokenizer_->encode(text, TextForm::content, previous, tokens);
   } catch (const Error& error) {
@@ -273,7 +291,8 @@ void ExampleEncoder::take_words(const std::string& text, const std::string& subj
 std::vector<int32_t> ExampleEncoder::ids(const Json& tokens, const std::string& subject) const {
   const int64_t largest = vocabulary_ ? vocabulary_ - 1 : 0x7fffffff;
   const auto wrong = [&](const std::string& got) {
-    throw Error(Kind::Data, subject, got, "a list of token ids from 0 to " + std::to_string(largest), "Tokenize with the tokenizer of the bundle's own model");
+    throw Error(Kind::Data, subject, got, "a list of token ids from 0 to " + std::to_string(largest),
+                "Tokenize with the tokenizer of the bundle's own model");
   };
   if (!tokens.is_array()) wrong(shown(tokens));
   if (tokens.empty()) wrong("no tokens");
@@ -309,8 +328,8 @@ void ExampleEncoder::need_turns(const std::string& subject) const {
 
 Error ExampleEncoder::nothing_to_train(const Json& example, const std::string& subject) const {
   if (!example.contains("messages")) {
-    return Error(Kind::Data, subject, "nothing to train on: empty, a single token, or every token masked", "at least one token that is trained on",
-                "Leave this example out");
+    return Error(Kind::Data, subject, "nothing to train on: empty, a single token, or every token masked",
+                 "at least one token that is trained on", "Leave this example out");
   }
   std::set<std::string> roles;
   bool has_untrained = false;
@@ -328,11 +347,10 @@ Error ExampleEncoder::nothing_to_train(const Json& example, const std::string& s
   }
   const bool missing = train_on_ != TrainOn::all && !roles.count(wanted);
   const std::string other = *roles.begin();
-  return Error(Kind::Data, subject, "messages of " + got + (missing ? "" : ", without words"),
-              expected,
-              missing && (other == "assistant" || other == "user")
-                  ? "Add a message of the " + wanted + ", or build with " + setting("train_on", other) + " or 'all'"
-                  : Wording("Leave this example out"));
+  return Error(Kind::Data, subject, "messages of " + got + (missing ? "" : ", without words"), expected,
+               missing && (other == "assistant" || other == "user")
+                   ? "Add a message of the " + wanted + ", or build with " + setting("train_on", other) + " or 'all'"
+                   : Wording("Leave this example out"));
 }
 
 }  // namespace bespoke

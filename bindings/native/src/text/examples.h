@@ -85,7 +85,8 @@ class ExampleEncoder {
   Pair read_pair(const nlohmann::json& example, const char* field, bool trains_prompt, const std::string& subject) const;
   Pair read_turn_pair(const nlohmann::json& example, const char* field, bool trains_prompt, const std::string& subject) const;
   size_t prompt_room_of(const Pair& pair) const;
-  void take_content(const nlohmann::json& text, const std::string& subject, std::optional<int32_t> previous, std::vector<int32_t>& tokens) const;
+  void take_content(const nlohmann::json& text, const std::string& subject, std::optional<int32_t> previous,
+                    std::vector<int32_t>& tokens) const;
   void take_words(const std::string& text, const std::string& subject, std::optional<int32_t> previous, std::vector<int32_t>& tokens) const;
   std::vector<int32_t> ids(const nlohmann::json& tokens, const std::string& subject) const;
   std::vector<int32_t> begin() const;

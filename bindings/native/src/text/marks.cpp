@@ -20,7 +20,8 @@ bool is_space(char c) { return kSpaces.find(c) != std::string_view::npos; }
 // Letters, digits and spaces of any script: such words stand in ordinary messages too.
 bool is_words(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) {
-    return is_space(c) || c == '_' || static_cast<uint8_t>(c) >= 0x80 || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    return is_space(c) || c == '_' || static_cast<uint8_t>(c) >= 0x80 || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+           (c >= 'A' && c <= 'Z');
   });
 }
 
@@ -61,13 +62,16 @@ void add_marks(const Tokenizer& tokenizer, const TurnGlue& glue, std::set<std::s
   if (has_control && first_of_all) return;
   std::vector<Line> lines;
   for (const TemplatePart& part : parts) add_lines(part.text, lines);
-  if (has_control) lines.erase(std::remove_if(lines.begin(), lines.end(), [](const Line& line) { return is_words(line.text); }), lines.end());
+  if (has_control)
+    lines.erase(std::remove_if(lines.begin(), lines.end(), [](const Line& line) { return is_words(line.text); }), lines.end());
   if (lines.empty()) return;
   std::vector<Line> kept = {lines.back()};
   if (!first_of_all) kept.push_back(lines.front());
   for (const Line& line : kept) {
-    if (!is_words(line.text)) marks.insert(shortened(tokenizer.canonical(line.text)));
-    else if (!first_of_all) marks.insert(shortened(tokenizer.canonical(line.spaced)));
+    if (!is_words(line.text))
+      marks.insert(shortened(tokenizer.canonical(line.text)));
+    else if (!first_of_all)
+      marks.insert(shortened(tokenizer.canonical(line.spaced)));
   }
 }
 
@@ -101,9 +105,12 @@ Marks::Marks(const Tokenizer& tokenizer, const Turns& turns) : tokenizer_(&token
     const std::vector<int32_t> tokens = spelled(tokenizer, mark);
     const std::string known = tokenizer.known_part(mark);
     if (known.empty()) continue;  // nothing by which any text could hold it
-    const bool same = tokens.size() < 2 || std::any_of(glues.begin(), glues.end(), [&](const std::vector<int32_t>& glue) {
-      return std::search(glue.begin(), glue.end(), tokens.begin() + 1, tokens.end()) != glue.end();
-    });
+    const bool same =
+        tokens.size() < 2 || std::any_of(
+                                 glues.begin(), glues.end(),
+                                 [&](const std::vector<int32_t>& glue) {
+                                   return std::search(glue.begin(), glue.end(), tokens.begin() + 1, tokens.end()) != glue.end();
+                                 });
     marks_.push_back(mark);
     known_.push_back(known);
     spelled_.push_back(!same);
@@ -122,7 +129,8 @@ std::vector<std::string> Marks::parts(const std::string& content, const std::str
     const std::string& mark = known_[i];
     for (size_t at = known.find(mark); at != std::string::npos; at = known.find(mark, at + 1)) {
       if (!spelled_[i]) {
-        throw Error(Kind::Data, subject, "words that this tokenizer makes the same tokens of as the chat template's own " + in_quotes(marks_[i]),
+        throw Error(Kind::Data, subject,
+                    "words that this tokenizer makes the same tokens of as the chat template's own " + in_quotes(marks_[i]),
                     "words that stay words", "Leave them out of the text");
       }
       if (cut.empty()) cut.resize(text.size() + 1);

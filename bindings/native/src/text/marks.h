@@ -23,9 +23,9 @@ class Marks {
 
  private:
   const Tokenizer* tokenizer_;
-  std::vector<std::string> marks_;       // ascending
-  std::vector<std::string> known_;       // of each mark: what the vocabulary has tokens for
-  std::vector<bool> spelled_;            // of each mark: it has tokens of several characters, which spelling takes apart
+  std::vector<std::string> marks_;  // ascending
+  std::vector<std::string> known_;  // of each mark: what the vocabulary has tokens for
+  std::vector<bool> spelled_;       // of each mark: it has tokens of several characters, which spelling takes apart
 };
 
 }  // namespace bespoke

@@ -80,8 +80,10 @@ void merge_long(const TokenizerFile& file, std::vector<uint32_t>& symbols) {
 }  // namespace
 
 void merge_symbols(const TokenizerFile& file, std::vector<uint32_t>& symbols) {
-  if (symbols.size() <= kShort) merge_short(file, symbols);
-  else merge_long(file, symbols);
+  if (symbols.size() <= kShort)
+    merge_short(file, symbols);
+  else
+    merge_long(file, symbols);
 }
 
 }  // namespace bespoke

@@ -22,7 +22,7 @@ constexpr const char* kOneText = "Give the content as one string";
 
 // What other formats and APIs call a role.
 constexpr std::pair<const char*, const char*> kOtherNames[] = {
-    {"human", "user"}, {"person", "user"}, {"gpt", "assistant"}, {"chatgpt", "assistant"},
+    {"human", "user"},    {"person", "user"},       {"gpt", "assistant"},   {"chatgpt", "assistant"},
     {"bot", "assistant"}, {"chatbot", "assistant"}, {"model", "assistant"}, {"ai", "assistant"},
 };
 
@@ -64,8 +64,10 @@ Place read_role(const Json& role, const std::string& where) {
     for (const auto& [other, meant] : kOtherNames) {
       if (name == other) known = meant;
     }
-    if (known) next_step = std::string("Call this role ") + known;
-    else if (name == "tool" || name == "function") next_step = "Write what it answered into a message of the user, as your app will give it, or leave this example out";
+    if (known)
+      next_step = std::string("Call this role ") + known;
+    else if (name == "tool" || name == "function")
+      next_step = "Write what it answered into a message of the user, as your app will give it, or leave this example out";
   }
   wrong(where + ".role", role.is_null() ? "no role" : shown_value(role), "one of system, user, assistant", next_step);
 }
@@ -95,7 +97,8 @@ std::string read_content(const Json& content, const std::string& message) {
 bool read_is_context(const Json& weight, const std::string& message) {
   if (weight.is_null() || weight == Json(true) || (weight.is_number() && weight == Json(1))) return false;
   if (weight == Json(false) || (weight.is_number() && weight == Json(0))) return true;
-  wrong(message + ".weight", shown_value(weight), "0 or 1", "Give 0 to keep the message as context that is not trained on, 1 or no weight otherwise");
+  wrong(message + ".weight", shown_value(weight), "0 or 1",
+        "Give 0 to keep the message as context that is not trained on, 1 or no weight otherwise");
 }
 
 std::string first_characters(const std::string& text) {
@@ -110,7 +113,8 @@ std::string first_characters(const std::string& text) {
 template <class Names>
 void count_unused(const Json& object, const Names& used, const std::string& of, std::map<std::string, uint64_t>& found) {
   for (const auto& [key, value] : object.items()) {
-    if (std::none_of(std::begin(used), std::end(used), [&key = key](const char* name) { return key == name; })) found[of + first_characters(key)]++;
+    if (std::none_of(std::begin(used), std::end(used), [&key = key](const char* name) { return key == name; }))
+      found[of + first_characters(key)]++;
   }
 }
 
@@ -118,7 +122,8 @@ void count_unused(const Json& object, const Names& used, const std::string& of, 
 
 std::vector<Message> read_messages(const Json& messages, const std::string& subject) {
   if (!messages.is_array() || messages.empty()) {
-    wrong(subject, messages.is_array() ? "an empty list" : kind_of(messages), std::string("a list of ") + kForm, "Give at least one message");
+    wrong(subject, messages.is_array() ? "an empty list" : kind_of(messages), std::string("a list of ") + kForm,
+          "Give at least one message");
   }
   std::vector<Message> read;
   bool has_system = false, has_developer = false;
@@ -130,13 +135,15 @@ std::vector<Message> read_messages(const Json& messages, const std::string& subj
     const Place place = read_role(role, where);
     if (place == Place::system) (role == Json("system") ? has_system : has_developer) = true;
     for (const char* call : kCalls) {
-      if (!is_empty(member(message, call))) wrong(where, "a tool call", "text", "Write the call into the content, as the model shall write it");
+      if (!is_empty(member(message, call)))
+        wrong(where, "a tool call", "text", "Write the call into the content, as the model shall write it");
     }
     std::string content = read_content(member(message, "content"), where);
     read.push_back({place, std::move(content), read_is_context(member(message, "weight"), where)});
   }
   if (has_system && has_developer) {
-    wrong(subject, "a message of the system and one of the developer", "one of them: both instruct the model", "Join them into one system message");
+    wrong(subject, "a message of the system and one of the developer", "one of them: both instruct the model",
+          "Join them into one system message");
   }
   return read;
 }

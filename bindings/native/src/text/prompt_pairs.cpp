@@ -20,7 +20,8 @@ bool has_messages(const Json& example) { return example.contains("chosen") && ex
 
 // A prompt, and the answer that `field` of the example holds; no tokens where the answer has none. Where the model has a chat template
 // they are a question and its answer in the chat, since that is how they are asked.
-ExampleEncoder::Pair ExampleEncoder::read_pair(const Json& example, const char* field, bool trains_prompt, const std::string& subject) const {
+ExampleEncoder::Pair ExampleEncoder::read_pair(const Json& example, const char* field, bool trains_prompt,
+                                               const std::string& subject) const {
   const Tokenizer& tokenizer = need_tokenizer(subject);
   const bool is_text = says(example, "as", "text", subject, "a prompt and a completion outside of the chat");
   if (has_messages(example)) need_turns(subject + ".prompt");
@@ -42,7 +43,8 @@ ExampleEncoder::Pair ExampleEncoder::read_pair(const Json& example, const char* 
 }
 
 // Up to the end of the turn. The answer is always trained; in a chat it is the last one.
-ExampleEncoder::Pair ExampleEncoder::read_turn_pair(const Json& example, const char* field, bool trains_prompt, const std::string& subject) const {
+ExampleEncoder::Pair ExampleEncoder::read_turn_pair(const Json& example, const char* field, bool trains_prompt,
+                                                    const std::string& subject) const {
   const bool is_chat = has_messages(example);
   for (const char* name : {"prompt", field}) {
     if (example[name].is_string() || (is_chat && name != field)) continue;
@@ -51,8 +53,10 @@ ExampleEncoder::Pair ExampleEncoder::read_turn_pair(const Json& example, const c
   const auto& answer = example[field].get_ref<const std::string&>();
   if (answer.empty()) return {};
   std::vector<Message> messages;
-  if (is_chat) messages = read_messages(example["prompt"], subject + ".prompt");
-  else messages.push_back({Place::user, example["prompt"].get<std::string>()});
+  if (is_chat)
+    messages = read_messages(example["prompt"], subject + ".prompt");
+  else
+    messages.push_back({Place::user, example["prompt"].get<std::string>()});
   messages.push_back({Place::assistant, answer});
   TurnTokens found = turn_encoder_->encode(turns_->render(messages, false, subject), subject);
   const auto begins_answer = [](const TurnPiece& piece) { return piece.begins_answer; };

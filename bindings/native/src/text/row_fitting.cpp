@@ -21,9 +21,7 @@ size_t trained_end(const std::vector<uint8_t>& mask) {
   return end;
 }
 
-size_t prompt_room(size_t prompt, size_t answer, size_t room) {
-  return std::min(prompt, answer < room ? room - answer : room / 2);
-}
+size_t prompt_room(size_t prompt, size_t answer, size_t room) { return std::min(prompt, answer < room ? room - answer : room / 2); }
 
 TokenRow with_prompt_of(const TokenRow& row, size_t answer, size_t prompt, bool with_bos, size_t room) {
   const size_t begin = answer - prompt + (with_bos && prompt < answer ? 1 : 0);

@@ -27,8 +27,10 @@ std::string with_space_signs(std::string_view text) {
   std::string out;
   out.reserve(text.size() + text.size() / 2);
   for (const char c : text) {
-    if (c == ' ') out += kSpaceSign;
-    else out += c;
+    if (c == ' ')
+      out += kSpaceSign;
+    else
+      out += c;
   }
   return out;
 }
@@ -38,7 +40,8 @@ bool begins_with(std::string_view text, std::string_view beginning) { return tex
 void check_utf8(std::string_view text) {
   const size_t bad = first_bad_utf8(text);
   if (bad == std::string_view::npos) return;
-  throw Error(Kind::Data, "a text", "bytes that are no UTF-8, from byte " + std::to_string(bad) + " on", "Unicode text", "Give the text as UTF-8");
+  throw Error(Kind::Data, "a text", "bytes that are no UTF-8, from byte " + std::to_string(bad) + " on", "Unicode text",
+              "Give the text as UTF-8");
 }
 
 }  // namespace
@@ -117,9 +120,12 @@ class Tokenizer::Encoding {
       const Utf8Character character = character_at(word, at);
       const std::string_view bytes = word.substr(at, character.size);
       const uint32_t id = file_.character_token(character.code);
-      if (id != kNoToken) add_known(id);
-      else if (tokenizer_.has_all_bytes(bytes)) add_bytes(bytes);
-      else add_unknown(character.size);
+      if (id != kNoToken)
+        add_known(id);
+      else if (tokenizer_.has_all_bytes(bytes))
+        add_bytes(bytes);
+      else
+        add_unknown(character.size);
       at += character.size;
     }
     put_merged();
@@ -300,11 +306,13 @@ void Tokenizer::encode(std::string_view text, TextForm form, std::optional<int32
   encode(text, form, previous, tokens, nullptr);
 }
 
-void Tokenizer::encode_measured(std::string_view content, std::optional<int32_t> previous, std::vector<int32_t>& tokens, std::vector<size_t>& ends) const {
+void Tokenizer::encode_measured(std::string_view content, std::optional<int32_t> previous, std::vector<int32_t>& tokens,
+                                std::vector<size_t>& ends) const {
   encode(content, TextForm::content, previous, tokens, &ends);
 }
 
-void Tokenizer::encode(std::string_view text, TextForm form, std::optional<int32_t> previous, std::vector<int32_t>& tokens, std::vector<size_t>* ends) const {
+void Tokenizer::encode(std::string_view text, TextForm form, std::optional<int32_t> previous, std::vector<int32_t>& tokens,
+                       std::vector<size_t>* ends) const {
   check_utf8(text);
   const size_t begin = tokens.size();
   Encoding(*this, form, tokens, ends).take(text, continues(previous));
@@ -339,8 +347,10 @@ size_t Tokenizer::longest_at(std::string_view text, size_t at, size_t low, size_
       size_t begin = low, end = high;
       while (begin < end) {
         const size_t middle = (begin + end) / 2;
-        if (static_cast<uint8_t>(file_.added(middle).sought[depth]) < least) begin = middle + 1;
-        else end = middle;
+        if (static_cast<uint8_t>(file_.added(middle).sought[depth]) < least)
+          begin = middle + 1;
+        else
+          end = middle;
       }
       return begin;
     };

@@ -41,7 +41,8 @@ class Tokenizer {
   void encode(std::string_view text, TextForm form, std::optional<int32_t> previous, std::vector<int32_t>& tokens) const;
 
   // The same for content, and for each of its tokens appended to `ends` how many bytes of what `measured` counts stand up to its end.
-  void encode_measured(std::string_view content, std::optional<int32_t> previous, std::vector<int32_t>& tokens, std::vector<size_t>& ends) const;
+  void encode_measured(std::string_view content, std::optional<int32_t> previous, std::vector<int32_t>& tokens,
+                       std::vector<size_t>& ends) const;
   size_t measured(std::string_view content) const;
 
   std::vector<TemplatePart> parts(std::string_view template_text) const;  // the last one without control token
@@ -54,8 +55,8 @@ class Tokenizer {
   // Ids beyond the vocabulary (a padded embedding has some) give nothing; bytes that are no characters give U+FFFD.
   std::string decode(const std::vector<int32_t>& tokens, bool skip_special) const;
 
-  bool is_control(int32_t token) const;                 // content can never become it
-  bool is_skipped(int32_t token) const;                 // an added token that a reader of the text is not to see
+  bool is_control(int32_t token) const;  // content can never become it
+  bool is_skipped(int32_t token) const;  // an added token that a reader of the text is not to see
   std::optional<int32_t> bos() const { return optional(file_.bos); }
   std::optional<int32_t> eos() const { return optional(file_.eos); }
   int32_t vocabulary() const { return static_cast<int32_t>(file_.vocabulary); }
@@ -69,8 +70,9 @@ class Tokenizer {
   class Encoding;
 
   static std::optional<int32_t> optional(uint32_t id) { return id == kNoToken ? std::nullopt : std::optional(static_cast<int32_t>(id)); }
-  void encode(std::string_view text, TextForm form, std::optional<int32_t> previous, std::vector<int32_t>& tokens, std::vector<size_t>* ends) const;
-  bool has_all_bytes(std::string_view bytes) const;            // tokens for each
+  void encode(std::string_view text, TextForm form, std::optional<int32_t> previous, std::vector<int32_t>& tokens,
+              std::vector<size_t>* ends) const;
+  bool has_all_bytes(std::string_view bytes) const;           // tokens for each
   bool is_known_character(std::string_view character) const;  // of SentencePiece: as it is or as its bytes
   size_t known_size(uint32_t id) const;                       // bytes of what is measured that a token stands for, unless it is unknown
   bool drops_bytes() const { return file_.lacks_bytes && file_.unknown == kNoToken; }
@@ -80,9 +82,9 @@ class Tokenizer {
   bool continues(std::optional<int32_t> previous) const;
 
   TokenizerFile file_;
-  std::array<std::array<bool, 256>, 2> first_bytes_{};  // of added tokens: raw, normalized
-  std::array<bool, 256> spelled_first_bytes_{};         // of added tokens as they are spelled
-  std::vector<bool> protected_;                         // by index of the added token
+  std::array<std::array<bool, 256>, 2> first_bytes_{};          // of added tokens: raw, normalized
+  std::array<bool, 256> spelled_first_bytes_{};                 // of added tokens as they are spelled
+  std::vector<bool> protected_;                                 // by index of the added token
   std::vector<int32_t> added_ids_, control_ids_, skipped_ids_;  // ascending
 };
 

@@ -43,19 +43,21 @@ void TokenizerFile::place(Bytes file, const std::string& subject) {
   if (std::memcmp(file.data, kMagic, sizeof kMagic) != 0) refuse(subject, "another beginning", "a tokenizer.bin");
   uint32_t settings[kSettings];
   std::memcpy(settings, file.data + sizeof kMagic, sizeof settings);
-  const auto [version, flags, pattern_number, most, prefix_number, bos_id, eos_id, size, merge_probes, character_probes, word_probes, last] =
-      settings;
+  const auto [version, flags, pattern_number, most, prefix_number, bos_id, eos_id, size, merge_probes, character_probes, word_probes,
+              last] = settings;
   if (version == 0 || version > kVersion) refuse(subject, "version " + std::to_string(version), "version 1 to " + std::to_string(kVersion));
   // Version 1 has a token for each byte, so that nothing is unknown; its last setting is 0.
   const uint32_t unknown_id = version == 1 ? kNoToken : last;
-  if ((version == 1 && last) || flags > (version == 1 ? 63 : 127) || pattern_number > kLlama3 || prefix_number > kBareText || most > kMostNumbers) {
+  if ((version == 1 && last) || flags > (version == 1 ? 63 : 127) || pattern_number > kLlama3 || prefix_number > kBareText ||
+      most > kMostNumbers) {
     refuse(subject, "unknown settings", "those of version " + std::to_string(version));
   }
   if (size == 0 || size > kMostTokens) refuse(subject, std::to_string(size) + " tokens", "1 to " + std::to_string(kMostTokens));
   for (const uint32_t id : {bos_id, eos_id, unknown_id}) {
     if (id != kNoToken && id >= size) refuse(subject, "a bos, eos or unknown token beyond the vocabulary", "one of it");
   }
-  if (merge_probes > kMostProbes || character_probes > kMostProbes || word_probes > kMostProbes) refuse(subject, "a crowded hash table", "short searches");
+  if (merge_probes > kMostProbes || character_probes > kMostProbes || word_probes > kMostProbes)
+    refuse(subject, "a crowded hash table", "short searches");
   nfc = flags & 1;
   replaces_spaces = flags & 2;
   whole_words = flags & 4;
@@ -78,15 +80,16 @@ void TokenizerFile::place(Bytes file, const std::string& subject) {
   struct {
     Section* section;
     size_t entry_bytes;
-  } const sections[kTables] = {{&byte_ids_, 4},  {&merges_, 16},     {&token_ends_, 4},   {&token_bytes_, 1}, {&words_, 4},
-                                 {&characters_, 8}, {&added_, 24},     {&added_text_, 1},   {&control_, 4},     {&class_blocks_, 2},
-                                 {&classes_, 1},   {&changes_, 16},    {&decomposed_, 4},   {&compositions_, 12}};
+  } const sections[kTables] = {{&byte_ids_, 4},   {&merges_, 16},  {&token_ends_, 4}, {&token_bytes_, 1},  {&words_, 4},
+                               {&characters_, 8}, {&added_, 24},   {&added_text_, 1}, {&control_, 4},      {&class_blocks_, 2},
+                               {&classes_, 1},    {&changes_, 16}, {&decomposed_, 4}, {&compositions_, 12}};
   size_t end = kHeader;
   for (size_t i = 0; i < kTables; i++) {
     uint64_t count;
     std::memcpy(&count, file.data + 56 + 8 * i, 8);
     const size_t begin = (end + 7) / 8 * 8;
-    if (begin > file.size || count > (file.size - begin) / sections[i].entry_bytes) refuse(subject, "tables that end behind the file", "a whole file");
+    if (begin > file.size || count > (file.size - begin) / sections[i].entry_bytes)
+      refuse(subject, "tables that end behind the file", "a whole file");
     *sections[i].section = {file.data + begin, static_cast<size_t>(count)};
     end = begin + static_cast<size_t>(count) * sections[i].entry_bytes;
   }
@@ -214,7 +217,8 @@ std::string_view TokenizerFile::token(uint32_t id) const {
 
 AddedToken TokenizerFile::added(size_t index) const {
   const auto text = [&](size_t which) {
-    return std::string_view(reinterpret_cast<const char*>(added_text_.at) + word(added_, index, which, 6), word(added_, index, which + 1, 6));
+    return std::string_view(reinterpret_cast<const char*>(added_text_.at) + word(added_, index, which, 6),
+                            word(added_, index, which + 1, 6));
   };
   return {word(added_, index, 0, 6), (word(added_, index, 1, 6) & 1) != 0, text(2), text(4)};
 }
@@ -223,8 +227,10 @@ TokenizerFile::Change TokenizerFile::change(uint32_t character) const {
   size_t low = 0, high = changes_.count;
   while (low < high) {
     const size_t middle = (low + high) / 2;
-    if (word(changes_, middle, 0, 4) < character) low = middle + 1;
-    else high = middle;
+    if (word(changes_, middle, 0, 4) < character)
+      low = middle + 1;
+    else
+      high = middle;
   }
   if (low == changes_.count || word(changes_, low, 0, 4) != character) return {0, 0, 0};
   return {word(changes_, low, 1, 4), word(changes_, low, 2, 4), word(changes_, low, 3, 4)};
@@ -236,8 +242,10 @@ uint32_t TokenizerFile::composed(uint32_t first, uint32_t second) const {
   size_t low = 0, high = compositions_.count;
   while (low < high) {
     const size_t middle = (low + high) / 2;
-    if (key(middle) < wanted) low = middle + 1;
-    else high = middle;
+    if (key(middle) < wanted)
+      low = middle + 1;
+    else
+      high = middle;
   }
   return low < compositions_.count && key(low) == wanted ? word(compositions_, low, 2, 3) : kNoToken;
 }

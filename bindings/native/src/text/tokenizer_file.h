@@ -14,9 +14,9 @@ namespace bespoke {
 
 struct AddedToken {
   uint32_t id;
-  bool is_protected;          // content never becomes it
-  std::string_view content;   // as it is spelled
-  std::string_view sought;    // what stands for it in the text, or in the normalized text
+  bool is_protected;         // content never becomes it
+  std::string_view content;  // as it is spelled
+  std::string_view sought;   // what stands for it in the text, or in the normalized text
 };
 
 struct Merged {
@@ -29,7 +29,16 @@ class TokenizerFile {
  public:
   enum Pattern : uint32_t { kSentencepiece, kGpt2, kLlama3 };
   enum Prefix : uint32_t { kNoPrefix, kStretch, kBareStretch, kBareText };
-  enum Class : uint8_t { kLetter = 1, kNumber = 2, kSpace = 4, kBeforeLetters = 8, kNewline = 16, kSingleDigit = 32, kJoins = 64, kChanges = 128 };
+  enum Class : uint8_t {
+    kLetter = 1,
+    kNumber = 2,
+    kSpace = 4,
+    kBeforeLetters = 8,
+    kNewline = 16,
+    kSingleDigit = 32,
+    kJoins = 64,
+    kChanges = 128
+  };
 
   TokenizerFile(Bytes file, const std::string& subject);  // BundleError. The memory is the caller's
 
@@ -37,17 +46,17 @@ class TokenizerFile {
   Prefix prefix;
   uint32_t most_numbers;  // of a word; 0: no bound
   bool nfc, replaces_spaces, whole_words, single_digits, cuts_words, strips_space;
-  bool lacks_bytes;      // some of the 256 bytes have no token
-  uint32_t unknown;      // what stands for these; kNoToken: nothing does, or none is lacking
-  bool fuses_unknown;    // one for a run of them
-  uint32_t bos, eos;  // or kNoToken
+  bool lacks_bytes;    // some of the 256 bytes have no token
+  uint32_t unknown;    // what stands for these; kNoToken: nothing does, or none is lacking
+  bool fuses_unknown;  // one for a run of them
+  uint32_t bos, eos;   // or kNoToken
   uint32_t vocabulary;
 
   uint32_t byte_token(uint8_t byte) const { return word(byte_ids_, byte, 0, 1); }  // kNoToken: there is none
   Merged merge(uint32_t left, uint32_t right) const;
-  uint32_t word_token(std::string_view bytes) const;      // kNoToken: there is none
-  uint32_t character_token(uint32_t character) const;     // kNoToken: there is none
-  std::string_view token(uint32_t id) const;              // what it is decoded to; empty beyond the vocabulary
+  uint32_t word_token(std::string_view bytes) const;   // kNoToken: there is none
+  uint32_t character_token(uint32_t character) const;  // kNoToken: there is none
+  std::string_view token(uint32_t id) const;           // what it is decoded to; empty beyond the vocabulary
   uint8_t classes(uint32_t character) const {
     uint16_t block;
     std::memcpy(&block, class_blocks_.at + 2 * (character >> 7), 2);
@@ -63,7 +72,7 @@ class TokenizerFile {
 
   // Of NFC; Hangul apart.
   struct Change {
-    uint32_t order;  // among marks; 0: no mark
+    uint32_t order;         // among marks; 0: no mark
     uint32_t begin, count;  // in `decomposed`; count 0: it stays as it is
   };
   Change change(uint32_t character) const;

@@ -56,7 +56,8 @@ class Entry {
 
   [[noreturn]] void refuse(const std::string& got) const {
     throw Error(Kind::Bundle, subject_, where_ + ": " + got,
-                "glue, trims and endings of a chat template, at most " + std::to_string(kLargestBytes) + " bytes", "Build the bundle again");
+                "glue, trims and endings of a chat template, at most " + std::to_string(kLargestBytes) + " bytes",
+                "Build the bundle again");
   }
 
  private:
@@ -118,10 +119,12 @@ Turns::Turns(Bytes document, const std::string& subject) {
     insert_last(trims_, Key(entry.place("previous", false), entry.place("role", true), entry.flag("last")),
                 Trim{entry.text("left"), entry.text("right")}, entry);
   });
-  each("endings", {"role", "text"}, [&](const Entry& entry) { insert_last(endings_, entry.place("role", true), entry.text("text"), entry); });
+  each("endings", {"role", "text"},
+       [&](const Entry& entry) { insert_last(endings_, entry.place("role", true), entry.text("text"), entry); });
   for (const auto& [role, text] : endings_) {
     for (const auto& [key, glue] : glue_) {
-      if (std::get<0>(key) == role && glue.compare(0, text.size(), text) != 0) whole.refuse("an ending that does not begin every glue behind its role");
+      if (std::get<0>(key) == role && glue.compare(0, text.size(), text) != 0)
+        whole.refuse("an ending that does not begin every glue behind its role");
     }
   }
 }
@@ -171,7 +174,8 @@ std::vector<TurnPiece> Turns::render(const std::vector<Message>& messages, bool 
       const char* hint = next == Place::system && previous == Place::start
                              ? "This model's template takes no system message: put those words into the first user message"
                              : "Order the messages as: system (if any), user, assistant, user, assistant, ...";
-      throw Error(Kind::Data, subject, "the roles " + shown_roles(messages, i) + ": '" + name_of(next) + "' after '" + name_of(previous) + "'",
+      throw Error(Kind::Data, subject,
+                  "the roles " + shown_roles(messages, i) + ": '" + name_of(next) + "' after '" + name_of(previous) + "'",
                   std::string("after '") + name_of(previous) + "' one of " + (after.empty() ? "no message" : after),
                   previous == next ? std::string("Join neighbouring ") + name_of(previous) + " messages into one" : hint);
     }
@@ -193,12 +197,18 @@ std::vector<TurnPiece> Turns::render(const std::vector<Message>& messages, bool 
 
 const char* kind_of(const Json& value) {
   switch (value.type()) {
-    case Json::value_t::null: return "nothing";
-    case Json::value_t::boolean: return "true or false";
-    case Json::value_t::string: return "text";
-    case Json::value_t::object: return "an object";
-    case Json::value_t::array: return "a list";
-    default: return "a number";
+    case Json::value_t::null:
+      return "nothing";
+    case Json::value_t::boolean:
+      return "true or false";
+    case Json::value_t::string:
+      return "text";
+    case Json::value_t::object:
+      return "an object";
+    case Json::value_t::array:
+      return "a list";
+    default:
+      return "a number";
   }
 }
 

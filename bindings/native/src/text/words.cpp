@@ -115,9 +115,12 @@ size_t to_next_space(std::string_view text) {
 
 size_t word_size(const TokenizerFile& file, std::string_view text) {
   switch (file.pattern) {
-    case TokenizerFile::kGpt2: return Scan(file, text).gpt2();
-    case TokenizerFile::kLlama3: return Scan(file, text).llama3();
-    case TokenizerFile::kSentencepiece: break;
+    case TokenizerFile::kGpt2:
+      return Scan(file, text).gpt2();
+    case TokenizerFile::kLlama3:
+      return Scan(file, text).llama3();
+    case TokenizerFile::kSentencepiece:
+      break;
   }
   return file.cuts_words ? to_next_space(text) : text.size();
 }

@@ -132,8 +132,12 @@ void answer(bespoke_model* model, Inbox& inbox) {
     } catch (const std::bad_alloc&) {
       throw;
     } catch (const std::exception& problem) {  // a field that is absent or of another type, or no such order
-      event = {{"event", "error"}, {"kind", "ConfigError"}, {"subject", "an order"}, {"got", problem.what()},
-               {"expected", "one of those in tool/answering.h"}, {"next_step", "See bindings/native/src/tool/answering.h"}};
+      event = {{"event", "error"},
+               {"kind", "ConfigError"},
+               {"subject", "an order"},
+               {"got", problem.what()},
+               {"expected", "one of those in tool/answering.h"},
+               {"next_step", "See bindings/native/src/tool/answering.h"}};
     }
     event["order"] = order->asked.at("order");
     say(event);

@@ -22,7 +22,7 @@ constexpr size_t kMaxExampleBytes = size_t{1} << 32;  // a file of one text is o
 
 MappedFile mapped(const std::string& path) {
   MappedFile file;
-  struct stat status {};
+  struct stat status{};
   const int descriptor = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // of a pipe there is nothing to map
   const bool found = descriptor >= 0 && fstat(descriptor, &status) == 0;
   const int failed = found ? file.map(descriptor, 0, static_cast<size_t>(status.st_size)) : errno;
@@ -32,8 +32,8 @@ MappedFile mapped(const std::string& path) {
 }
 
 Json event_of(const char* event, const Error& e) {
-  return {{"event", event}, {"kind", name_of(e.kind)}, {"subject", e.subject}, {"got", e.got}, {"expected", e.expected},
-          {"next_step", e.next_step}, {"references", references_of(e)}};
+  return {{"event", event},         {"kind", name_of(e.kind)},  {"subject", e.subject},          {"got", e.got},
+          {"expected", e.expected}, {"next_step", e.next_step}, {"references", references_of(e)}};
 }
 
 Json event_of(const EncodedExample& encoded) {
@@ -59,7 +59,8 @@ Json answer(const ExampleEncoder& encoder, const Line& line) {
     if (line.is_too_long) throw Error(Kind::Data, subject, "a line that is too long", "4 GiB at most", "Cut it into several examples");
     if (given.is_object() && given.contains("subject") && given["subject"].is_string()) subject = given["subject"].get<std::string>();
     if (!given.is_object() || !given.contains("example")) {
-      throw Error(Kind::Data, subject, "a line that is no JSON object with an example", "one on each line", "Write numbers and texts as JSON has them");
+      throw Error(Kind::Data, subject, "a line that is no JSON object with an example", "one on each line",
+                  "Write numbers and texts as JSON has them");
     }
     const EncodedExample encoded = encoder.try_encode(given["example"], subject);
     if (encoded.trained_tokens == 0) return event_of("untrained", encoder.nothing_to_train(given["example"], subject));

@@ -20,9 +20,13 @@ bool is_name(const std::string& name) {
 
 std::optional<nlohmann::json> open_engine(const std::string& name, bespoke_engine& engine) {
   const auto refused = [&](const std::string& got) {
-    return nlohmann::json{{"event", "error"}, {"kind", "MissingDependency"}, {"subject", "engine '" + name + "'"}, {"got", got},
-                          {"expected", "its library beside the core's, and what that needs"},
-                          {"next_step", "pip install 'bespoke-sdk[" + name + "]', then install bespoke-sdk again: the core is built with what is there"}};
+    return nlohmann::json{
+        {"event", "error"},
+        {"kind", "MissingDependency"},
+        {"subject", "engine '" + name + "'"},
+        {"got", got},
+        {"expected", "its library beside the core's, and what that needs"},
+        {"next_step", "pip install 'bespoke-sdk[" + name + "]', then install bespoke-sdk again: the core is built with what is there"}};
   };
   if (!is_name(name)) return refused("a name that no library has");
   void* library = dlopen((kBefore + name + kAfter).c_str(), RTLD_NOW | RTLD_LOCAL);  // for the life of the process: it may have threads

@@ -48,7 +48,11 @@ void say(const nlohmann::json& event) {
 
 nlohmann::json event_of(bespoke_error* error) {
   const std::unique_ptr<bespoke_error, void (*)(bespoke_error*)> held(error, bespoke_error_free);
-  return {{"event", "error"}, {"kind", error->kind}, {"subject", error->subject}, {"got", error->got}, {"expected", error->expected},
+  return {{"event", "error"},
+          {"kind", error->kind},
+          {"subject", error->subject},
+          {"got", error->got},
+          {"expected", error->expected},
           {"next_step", error->next_step},
           {"references", error->references ? error->references : ""}};
 }

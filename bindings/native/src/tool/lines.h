@@ -29,7 +29,7 @@ class Lines {
   bool ended_ = false;
 };
 
-void say(const nlohmann::json& event);  // on standard output
+void say(const nlohmann::json& event);          // on standard output
 nlohmann::json event_of(bespoke_error* error);  // and frees it
 
 inline bespoke_text text_of(const std::string& text) { return {text.data(), text.size()}; }

@@ -3,8 +3,9 @@
 // input is the request; later ones change what runs: {"do": "cancel"}, {"do": "limit", "memory_mb": 200}, {"do": "pace", "share": 0.5}.
 // Standard output: {"event": "progress"}, then {"event": "report"} or {"event": "error"}. {"do": "ping"} is answered {"event": "alive"} at
 // once, whatever it computes. A line that it cannot read or follow is answered {"event": "refused", "order": null, ...} and changes
-// nothing; a limit or a pace that cannot be set, {"event": "refused", ...}. SIGTERM and SIGINT cancel too. It ends with the error's status. The verbs `encode` and `answer` have lines of their own (tool/encode.h, tool/answering.h). "engine" in a request names
-// another engine than the core's own (engines/module.h).
+// nothing; a limit or a pace that cannot be set, {"event": "refused", ...}. SIGTERM and SIGINT cancel too. It ends with the error's status.
+// The verbs `encode` and `answer` have lines of their own (tool/encode.h, tool/answering.h). "engine" in a request names another engine
+// than the core's own (engines/module.h).
 #include <pthread.h>
 #include <unistd.h>
 
@@ -31,11 +32,11 @@
 #include "tool/engine_library.h"
 #include "tool/lines.h"
 
-using nlohmann::json;
 using bespoke::Line;
 using bespoke::Lines;
 using bespoke::say;
 using bespoke::text_of;
+using nlohmann::json;
 
 namespace {
 
@@ -66,8 +67,12 @@ int fail(bespoke_error* error) {
 }
 
 int refuse(const std::string& got) {
-  say({{"event", "error"}, {"kind", "ConfigError"}, {"subject", "request"}, {"got", got},
-       {"expected", "an object with verb, bundle and state"}, {"next_step", "See bindings/native/src/tool/main.cpp"}});
+  say({{"event", "error"},
+       {"kind", "ConfigError"},
+       {"subject", "request"},
+       {"got", got},
+       {"expected", "an object with verb, bundle and state"},
+       {"next_step", "See bindings/native/src/tool/main.cpp"}});
   return BESPOKE_CONFIG_ERROR;
 }
 
@@ -87,11 +92,15 @@ int out_of_memory() {
 // Never destroyed: the thread that listens uses them until the process has ended, after `main` has returned.
 Lines& lines = *new Lines;
 bespoke::Inbox& inbox = *new bespoke::Inbox;  // of the verb `answer`
-std::atomic<bool> takes_orders{false};         // it is the verb `answer`
+std::atomic<bool> takes_orders{false};        // it is the verb `answer`
 
 void refuse_line(const std::string& got) {
-  say({{"event", "refused"}, {"order", nullptr}, {"subject", "a line of standard input"}, {"got", got},
-       {"expected", "a JSON object with `do`, one a line"}, {"next_step", "See bindings/native/src/tool/main.cpp"}});
+  say({{"event", "refused"},
+       {"order", nullptr},
+       {"subject", "a line of standard input"},
+       {"got", got},
+       {"expected", "a JSON object with `do`, one a line"},
+       {"next_step", "See bindings/native/src/tool/main.cpp"}});
 }
 
 // A change that cannot be made is refused and changes nothing; what is no change is an order for the thread that computes.
@@ -168,8 +177,12 @@ int32_t end_at_once(void*, const bespoke_progress*) { return 1; }
 
 int32_t on_progress(void*, const bespoke_progress* progress) {
   // A loss that is no number is null in JSON.
-  say({{"event", "progress"}, {"phase", bespoke::name_of(static_cast<bespoke::Phase>(progress->phase))}, {"step", progress->step}, {"steps", progress->steps},
-       {"loss", progress->loss}, {"footprint_bytes", progress->footprint_bytes}});
+  say({{"event", "progress"},
+       {"phase", bespoke::name_of(static_cast<bespoke::Phase>(progress->phase))},
+       {"step", progress->step},
+       {"steps", progress->steps},
+       {"loss", progress->loss},
+       {"footprint_bytes", progress->footprint_bytes}});
   return 0;
 }
 
@@ -292,7 +305,8 @@ int run(const json& request) {
   int status = 0;
   try {
     if (request.at("verb") == "answer") {
-      for (const int number : {SIGTERM, SIGINT}) std::signal(number, SIG_DFL);  // answers change nothing: there is nothing to be brought to an end
+      for (const int number : {SIGTERM, SIGINT})
+        std::signal(number, SIG_DFL);  // answers change nothing: there is nothing to be brought to an end
       bespoke::answer(model, inbox);
     } else {
       status = report(request, model);
@@ -308,8 +322,8 @@ int run(const json& request) {
 }  // namespace
 
 // ExecuTorch's log lines: our errors carry what a user can act on.
-extern "C" __attribute__((visibility("default"))) void et_pal_emit_log_message(uint64_t, int, const char*, const char*, size_t,
-                                                                               const char*, size_t) {}
+extern "C" __attribute__((visibility("default"))) void et_pal_emit_log_message(uint64_t, int, const char*, const char*, size_t, const char*,
+                                                                               size_t) {}
 
 int main() {
   bespoke::steady_malloc();

@@ -13,9 +13,7 @@ namespace bespoke {
 
 namespace {
 
-std::string about(int64_t number, Source source) {
-  return "row " + std::to_string(number) + " of the " + name_of(source) + " data";
-}
+std::string about(int64_t number, Source source) { return "row " + std::to_string(number) + " of the " + name_of(source) + " data"; }
 
 int64_t length_for(int64_t tokens, const std::vector<int64_t>& lengths, int64_t number, Source source) {
   if (tokens < 2)
@@ -38,7 +36,8 @@ void check_row(const std::vector<int32_t>& tokens, const std::vector<uint8_t>& m
                   "0 to " + std::to_string(vocab_size - 1) + ", which the model knows", "Tokenize the data again");
   for (uint8_t trained : mask)
     if (trained > 1)
-      throw Error(Kind::Data, about(number, source), "a mask of " + std::to_string(trained), "0 or 1 for each token", "Tokenize the data again");
+      throw Error(Kind::Data, about(number, source), "a mask of " + std::to_string(trained), "0 or 1 for each token",
+                  "Tokenize the data again");
   if (std::none_of(mask.begin() + 1, mask.end(), [](uint8_t trained) { return trained != 0; }))
     throw Error(Kind::Data, about(number, source), "no token to train on", "at least one unmasked token after the first",
                 "Leave the row out, or check " + setting("train_on"));
@@ -60,8 +59,10 @@ class BatchFiller {
     }
     batch_.clear_to(batch_size, length);
     batch_.source = source_;
-    if (pairs_) batch_.arrays[kPairs].numbers.assign(batch_.mask.size(), 0.0f);
-    else batch_.arrays.clear();
+    if (pairs_)
+      batch_.arrays[kPairs].numbers.assign(batch_.mask.size(), 0.0f);
+    else
+      batch_.arrays.clear();
     Row row;
     for (int64_t number : batch_.row_numbers) {
       rows_.read(static_cast<size_t>(number), row);
@@ -158,8 +159,8 @@ CursorState BatchCursor::step(const CursorState& state, std::vector<Batch>& batc
 Source BatchCursor::source_of(int64_t step, int64_t micro_batch) const {
   if (general_.size() == 0) return Source::user;
   if (user_.size() == 0) return Source::general;
-  const Words words = philox(
-      {static_cast<uint32_t>(micro_batch), 0, static_cast<uint32_t>(Stream::source), static_cast<uint32_t>(step)}, rules_.seed);
+  const Words words =
+      philox({static_cast<uint32_t>(micro_batch), 0, static_cast<uint32_t>(Stream::source), static_cast<uint32_t>(step)}, rules_.seed);
   return words[0] < general_below_ ? Source::general : Source::user;
 }
 
@@ -189,8 +190,8 @@ std::vector<int64_t> BatchCursor::row_numbers(Source source, int64_t from) {
 
 // ---- evaluation --------------------------------------------------------------------------------------------------------
 
-EvaluationBatches::EvaluationBatches(const RowSource& rows, int64_t batch_size, std::vector<int64_t> sequence_lengths,
-                                     int64_t vocab_size, Source source)
+EvaluationBatches::EvaluationBatches(const RowSource& rows, int64_t batch_size, std::vector<int64_t> sequence_lengths, int64_t vocab_size,
+                                     Source source)
     : rows_(rows), batch_size_(batch_size), lengths_(checked_lengths(std::move(sequence_lengths))), vocab_size_(vocab_size),
       source_(source) {
   for (size_t row = 0; row < rows.size(); row++)

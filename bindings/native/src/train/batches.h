@@ -23,7 +23,7 @@ class RowSource {
  public:
   virtual ~RowSource() = default;
   virtual size_t size() const = 0;
-  virtual size_t length(size_t row) const = 0;  // in tokens
+  virtual size_t length(size_t row) const = 0;                // in tokens
   virtual size_t rejected_length(size_t) const { return 0; }  // of the rejected answer, in tokens; 0: the row is of no pair
   virtual void read(size_t row, Row& into) const = 0;
 };

@@ -28,8 +28,7 @@ BehaviourSample behaviour_sample(Bundle& bundle) {
   if (!name) return {};
   std::unique_ptr<RowSource> all = bundle_rows(bundle, name);
   std::vector<RowPlace> places;
-  for (size_t row = 0; row < all->size(); row++)
-    places.push_back({static_cast<int64_t>(row), 0, static_cast<int32_t>(all->length(row))});
+  for (size_t row = 0; row < all->size(); row++) places.push_back({static_cast<int64_t>(row), 0, static_cast<int32_t>(all->length(row))});
   std::vector<RowPlace> chosen = judged_rows(places);
   const int64_t tokens = predicted(chosen);
   return {std::make_unique<ChosenRows>(std::move(all), std::move(chosen)), tokens};

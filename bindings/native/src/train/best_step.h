@@ -15,10 +15,10 @@
 
 namespace bespoke {
 
-constexpr int64_t kTenths = 10;           // a run is judged at multiples of a tenth of its steps, the last one among them
-constexpr double kJudgingShare = 0.05;    // most of the work of its steps that judging may take
-constexpr int64_t kLeastJudgements = 5;   // the rows are chosen for so many, where a single row allows as many
-constexpr int64_t kPatience = 3;          // judgements in a row without a better one, which end the run
+constexpr int64_t kTenths = 10;          // a run is judged at multiples of a tenth of its steps, the last one among them
+constexpr double kJudgingShare = 0.05;   // most of the work of its steps that judging may take
+constexpr int64_t kLeastJudgements = 5;  // the rows are chosen for so many, where a single row allows as many
+constexpr int64_t kPatience = 3;         // judgements in a row without a better one, which end the run
 
 struct Choosing {
   std::vector<RowPlace> rows;

@@ -12,7 +12,7 @@ namespace bespoke {
 struct Evaluation {  // means over the unmasked tokens of some examples
   double loss;       // nats per token
   double perplexity;
-  double accuracy;   // share of tokens that the most likely next token predicts
+  double accuracy;  // share of tokens that the most likely next token predicts
   int64_t tokens, examples;
   std::optional<double> base_loss = std::nullopt;  // of the base model, where its own answers are looked at
   static constexpr const char* runtime = "core";
@@ -31,14 +31,14 @@ std::optional<Evaluation> evaluate(Steps& machine, const RowSource& rows, const 
 struct Judgement {
   std::optional<JudgedOn> judged_on;
   std::optional<double> before, after, general_before, general_after;
-  std::optional<double> least_gain;   // of the user's loss, that is not luck (train/paired_gain.h)
-  std::optional<double> useful_gain;  // of the loss that decides, to be of use
-  int64_t examples = 0;               // of the user's, that the rows are of
-  int64_t tokens = 0, of_tokens = 0;  // of the user's rows: looked at, and in all of them; without the first of a row
+  std::optional<double> least_gain;                 // of the user's loss, that is not luck (train/paired_gain.h)
+  std::optional<double> useful_gain;                // of the loss that decides, to be of use
+  int64_t examples = 0;                             // of the user's, that the rows are of
+  int64_t tokens = 0, of_tokens = 0;                // of the user's rows: looked at, and in all of them; without the first of a row
   std::optional<double> behaviour_base, behaviour;  // of the base model and of the new adapter, on the behaviour rows
   int64_t behaviour_tokens = 0;                     // of these rows, without the first of a row
   CheckedAnswers answers;
-  std::optional<bool> accepted;       // none: not judged, or not to the end
+  std::optional<bool> accepted;  // none: not judged, or not to the end
   std::optional<Refused> refused_because;
 
   void refuse(Refused why) { accepted = false, refused_because = why; }
@@ -63,7 +63,7 @@ struct GateData {
   std::unique_ptr<RowSource> user, general;
   std::unique_ptr<RowSource> behaviour;  // null: the bundle has none
   int64_t examples = 0, tokens = 0, of_tokens = 0, behaviour_tokens = 0;
-  bool few = false;  // of the user's examples are held out: what they can show is asked for
+  bool few = false;                               // of the user's examples are held out: what they can show is asked for
   double general_tolerance = 0, useful_gain = 0;  // shares of the loss before
   EvaluationRules rules{};
 };

@@ -9,7 +9,7 @@ using Ordered = nlohmann::ordered_json;
 
 namespace {
 
-Ordered column(const std::vector<Footprint>& peaks, int64_t Footprint::*member) {
+Ordered column(const std::vector<Footprint>& peaks, int64_t Footprint::* member) {
   Ordered values = Ordered::array();
   for (const Footprint& peak : peaks) values.push_back(peak.*member);
   return values;
@@ -76,9 +76,10 @@ std::string report_json(const TrainReport& report, const Trained& trained) {
   const char* const runtime = "core";
   const auto& step_seconds = trained.step_seconds;
   const auto& seconds_by_stage = report.seconds_by_stage;
-  const Ordered memory_columns = {
-      {"anonymous", column(peaks, &Footprint::anonymous)}, {"shmem", column(peaks, &Footprint::shmem)},
-      {"swap", column(peaks, &Footprint::swap)}, {"file", column(peaks, &Footprint::file)}};
+  const Ordered memory_columns = {{"anonymous", column(peaks, &Footprint::anonymous)},
+                                  {"shmem", column(peaks, &Footprint::shmem)},
+                                  {"swap", column(peaks, &Footprint::swap)},
+                                  {"file", column(peaks, &Footprint::file)}};
   Ordered document;
 #define BESPOKE_FIELD(name) document[#name] = json_of<Ordered>(name);
 #include "../../../schema/train_report.inc"

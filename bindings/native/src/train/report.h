@@ -29,8 +29,8 @@ struct TrainReport {
   Judgement judgement;
   Stopped stopped_because = Stopped::steps_done;
   MemoryReport memory;
-  Storage storage;                                 // within this call
-  int64_t run_bytes_written = 0;                   // by the run so far, to tensor files
+  Storage storage;                // within this call
+  int64_t run_bytes_written = 0;  // by the run so far, to tensor files
   double seconds = 0;
   std::map<std::string, double> seconds_by_stage;  // of the steps
   double longest_call_seconds = 0;                 // of all calls: with a commit, what a stop may have to wait for

@@ -26,8 +26,8 @@ Json overrides_of(const TrainRequest& request) {
                 "at most " + std::to_string(kMostTrainingBytes), "Change the settings");
   Json overrides = Json::parse(request.settings, nullptr, false);
   if (!overrides.is_object())
-    throw Error(Kind::Config, setting("train"), "settings that are no JSON object, which has no word for NaN and infinity", "an object of Training fields",
-                "Change the settings");
+    throw Error(Kind::Config, setting("train"), "settings that are no JSON object, which has no word for NaN and infinity",
+                "an object of Training fields", "Change the settings");
   if (const auto steps = overrides.find("steps"); steps != overrides.end())  // it does not say whether the run or this call is meant
     throw Error(Kind::Config, setting("train.steps"), shown(*steps),
                 setting("run_steps") + ", the length of a new run, or " + setting("most_steps") + ", the most steps of this call",
@@ -46,8 +46,8 @@ std::string listed(const std::vector<int64_t>& lengths) {  // as JSON has it
 }
 
 // Batch size, lengths and accumulation or not are in the plans.
-void refuse_what_is_compiled(const Training& built, const Training& asked, const std::string& subject = "train",
-                             Kind kind = Kind::Config, const char* next_step = "Build a bundle with the other value") {
+void refuse_what_is_compiled(const Training& built, const Training& asked, const std::string& subject = "train", Kind kind = Kind::Config,
+                             const char* next_step = "Build a bundle with the other value") {
   const auto named = [&](const char* name) { return subject == "train" ? setting(subject + "." + name) : Wording(subject + "." + name); };
   const auto hold = [&](const char* name, const std::string& was, const std::string& now) {
     if (was != now) throw Error(kind, named(name), now, was + ", which the bundle was built for", next_step);

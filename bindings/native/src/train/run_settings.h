@@ -12,12 +12,12 @@
 namespace bespoke {
 
 struct TrainRequest {
-  std::string method;    // empty: that of the unfinished run, else the bundle's first; another one starts a new run
-  int64_t run_steps = 0;   // length of a run that starts here; 0: by its settings. An unfinished run refuses another one than its own
-  int64_t most_steps = 0;  // of this call; 0: to the end of the run
+  std::string method;           // empty: that of the unfinished run, else the bundle's first; another one starts a new run
+  int64_t run_steps = 0;        // length of a run that starts here; 0: by its settings. An unfinished run refuses another one than its own
+  int64_t most_steps = 0;       // of this call; 0: to the end of the run
   std::optional<int64_t> seed;  // of a run that starts here; none: the bundle's
-  std::string settings;  // JSON object of Training fields but `steps`, for a run that starts here; empty: none
-  bool new_run = false;  // an unfinished run is replaced
+  std::string settings;         // JSON object of Training fields but `steps`, for a run that starts here; empty: none
+  bool new_run = false;         // an unfinished run is replaced
 };
 
 struct ChosenRun {

@@ -5,7 +5,8 @@ namespace bespoke {
 
 TensorSource source_of(const MappedTensors& tensors) {
   TensorSource source;
-  for (const StateTensor& tensor : tensors.all()) source.emplace(tensor.name, FloatTensor{tensor.data, {tensor.shape, tensor.shape + tensor.rank}});
+  for (const StateTensor& tensor : tensors.all())
+    source.emplace(tensor.name, FloatTensor{tensor.data, {tensor.shape, tensor.shape + tensor.rank}});
   return source;
 }
 

@@ -34,8 +34,8 @@ int64_t rejected_last(StateStore& store, int64_t run) {
 
 }  // namespace
 
-Trainer::Trainer(Steps& machine, StateStore& store, const Run& run, const Training& training, BatchCursor& cursor,
-                 BestStepSearch& search, MemoryGuard& guard, const TensorSource& start)
+Trainer::Trainer(Steps& machine, StateStore& store, const Run& run, const Training& training, BatchCursor& cursor, BestStepSearch& search,
+                 MemoryGuard& guard, const TensorSource& start)
     : machine_(machine), store_(store), run_(run), training_(training), cursor_(cursor), search_(search), guard_(guard),
       control_(machine.control()) {
   bad_in_a_row_ = rejected_last(store, run.id);
@@ -126,15 +126,14 @@ void Trainer::take_step() {
 void Trainer::note(const CursorState& cursor, const Outcome& outcome, double loss, bool rejected) {
   std::string metrics = step_metrics_json(cursor.step, loss, rejected);
   if (machine_.replayable())
-    pending_.push_back({cursor.step, cursor_json(cursor), rejected ? std::vector<float>() : outcome.recorded, rejected, std::move(metrics)});
+    pending_.push_back(
+        {cursor.step, cursor_json(cursor), rejected ? std::vector<float>() : outcome.recorded, rejected, std::move(metrics)});
   else
     metrics_.push_back(std::move(metrics));
 }
 
 // A step that the deadline would break off is not begun: as long as the longest one so far, and a commit.
-bool Trainer::has_time_for_a_step() const {
-  return control_.has_time_for(trained_.longest_step_seconds + trained_.longest_commit_seconds);
-}
+bool Trainer::has_time_for_a_step() const { return control_.has_time_for(trained_.longest_step_seconds + trained_.longest_commit_seconds); }
 
 double Trainer::learning_rate(int64_t step) const {
   return learning_rate_at(step, training_.learning_rate, training_.schedule, training_.warmup_steps, run_.steps);
@@ -190,8 +189,7 @@ void Trainer::restore(const TensorSource& start) {
   }
   if (!machine_.replayable()) return;
   while (const std::optional<JournalRow> row = store_.next_journal_row(run_.id, position_.step)) {
-    if (!row->rejected)
-      machine_.replay_step(row->values, learning_rate(row->step), row->step, static_cast<uint64_t>(run_.seed));
+    if (!row->rejected) machine_.replay_step(row->values, learning_rate(row->step), row->step, static_cast<uint64_t>(run_.seed));
     const CursorState next = cursor_from_json(row->cursor, subject);
     if (next.step <= position_.step)
       throw Error(Kind::State, subject, "step " + std::to_string(next.step) + " after " + std::to_string(position_.step),

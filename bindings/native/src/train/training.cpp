@@ -124,9 +124,12 @@ class Gate {
     if (!manifest.data_behaviour) return;
     const auto rows = bundle_rows(personal_.bundle, manifest.data_behaviour);
     const std::vector<AskedAnswer> asked = asked_answers(*rows, manifest.text.stop_ids, manifest.context_length);
-    if (!manifest.generation) unchecked = Unchecked::no_plan;
-    else if (!has_room(plan_for_answers(manifest, personal_.control.limits()), personal_.control.limits())) unchecked = Unchecked::no_room;
-    else if (asked.size() < kLeastAnswers) unchecked = Unchecked::few_answers;
+    if (!manifest.generation)
+      unchecked = Unchecked::no_plan;
+    else if (!has_room(plan_for_answers(manifest, personal_.control.limits()), personal_.control.limits()))
+      unchecked = Unchecked::no_room;
+    else if (asked.size() < kLeastAnswers)
+      unchecked = Unchecked::few_answers;
     if (unchecked) return;
     keep_adapter();
     report_.judgement.accepted.reset();  // not judged, if the call has to end now
@@ -167,8 +170,8 @@ class Gate {
   void decide() {
     Judgement& judgement = report_.judgement;
     if (*judgement.accepted) {
-      const std::string metrics = judgement_json(judgement.after ? &*judgement.after : nullptr,
-                                                 judgement.before ? &*judgement.before : nullptr);
+      const std::string metrics =
+          judgement_json(judgement.after ? &*judgement.after : nullptr, judgement.before ? &*judgement.before : nullptr);
       std::vector<NamedTensor> adapter;
       if (machine_) adapter = machine_->adapter();
       const std::vector<StateTensor> tensors = machine_ ? state_tensors(adapter) : best_->adapter.all();
@@ -187,12 +190,10 @@ class Gate {
   const int64_t step_;
 };
 
-bool ends_run(Stopped reason) {
-  return reason == Stopped::finished || reason == Stopped::no_better || reason == Stopped::diverged;
-}
+bool ends_run(Stopped reason) { return reason == Stopped::finished || reason == Stopped::no_better || reason == Stopped::diverged; }
 
 struct Fitting {
-  Method method;                        // with the plans that the limit leaves room for
+  Method method;                         // with the plans that the limit leaves room for
   std::optional<uint64_t> memory_bytes;  // the budget that they were made for, where it is a smaller one
 };
 
@@ -208,8 +209,8 @@ void refuse_what_cannot_fit(const Method& method, int64_t estimate, int64_t idle
 }
 
 // The steps of a run and, where they end it, the gate. An example of it may be forgotten at any moment.
-Trained train_run(Personal& personal, const TrainRequest& request, const Run& run, const Method& method,
-                  std::unique_ptr<Steps>& owned, MemoryGuard& guard, TrainReport& report) {
+Trained train_run(Personal& personal, const TrainRequest& request, const Run& run, const Method& method, std::unique_ptr<Steps>& owned,
+                  MemoryGuard& guard, TrainReport& report) {
   Steps& machine = *owned;
   const Training& training = method.training;
   const int64_t vocab_size = personal.bundle.manifest().vocab_size;
@@ -338,16 +339,18 @@ std::string evaluate_split(Personal& personal, const std::string& split) {
   if (split == "behaviour") {
     BehaviourSample sample = behaviour_sample(personal.bundle);
     const int64_t rows = sample.rows ? static_cast<int64_t>(sample.rows->size()) : 0;
-    return judged(personal, "the bundle's behaviour rows", "Build the bundle again, with answers of the model's own", true,
-                  [&] { return sample.rows ? std::move(sample.rows) : no_rows(); }, rows);
+    return judged(
+        personal, "the bundle's behaviour rows", "Build the bundle again, with answers of the model's own", true,
+        [&] { return sample.rows ? std::move(sample.rows) : no_rows(); }, rows);
   }
   if (split != "train" && split != "validation")
     throw Error(Kind::Config, setting("split"), "'" + split + "'", "'train', 'validation' or 'behaviour'", "Name one of these");
   const std::string subject = "examples of split '" + split + "'";
   const Split which = split == "train" ? Split::train : Split::validation;
   try {
-    return judged(personal, subject, kAddExamples, false, [&] { return user_rows(personal.store, personal.store.rows(which)); },
-                  personal.store.example_count(which));
+    return judged(
+        personal, subject, kAddExamples, false, [&] { return user_rows(personal.store, personal.store.rows(which)); },
+        personal.store.example_count(which));
   } catch (const RowForgotten&) {
     throw Error(Kind::Data, subject, "one that was forgotten meanwhile", "examples that stay", "Evaluate again");
   }

@@ -128,8 +128,7 @@ class MethodRun : private Held {  // one method at one sequence length
       }
       if (at < known.losses.size()) {
         const auto loss = outcome.metrics.find("loss");
-        hold("loss" + of, {known.losses[at]},
-             {loss == outcome.metrics.end() ? std::numeric_limits<double>::quiet_NaN() : loss->second});
+        hold("loss" + of, {known.losses[at]}, {loss == outcome.metrics.end() ? std::numeric_limits<double>::quiet_NaN() : loss->second});
       }
       if (at == 0 && known.gradient && !apart) gradients(known);
       if (at == 0 && machine_.replayable())
@@ -184,8 +183,8 @@ class MethodRun : private Held {  // one method at one sequence length
     std::vector<double> got;
     for (double rate : known.learning_rates) {
       wanted.push_back({rate, rate * kRateTolerance});
-      got.push_back(learning_rate_at(static_cast<int64_t>(wanted.size()), training.learning_rate, training.schedule,
-                                     training.warmup_steps, training.steps.value_or(kLeastSteps)));
+      got.push_back(learning_rate_at(static_cast<int64_t>(wanted.size()), training.learning_rate, training.schedule, training.warmup_steps,
+                                     training.steps.value_or(kLeastSteps)));
     }
     hold("learning rates of the schedule", wanted, got);
   }
@@ -295,8 +294,8 @@ void prove(Bundle& bundle, const Golden& golden, const MakeMachine& make_machine
   const auto prove_method = [&](const Method& method, const std::string& of) {
     MemoryGuard guard(no_limits);
     const std::unique_ptr<Steps> machine = make_machine(method, guard, "");
-    const auto known = std::find_if(golden.methods.begin(), golden.methods.end(),
-                                    [&](const MethodGolden& one) { return one.name == method.name; });
+    const auto known =
+        std::find_if(golden.methods.begin(), golden.methods.end(), [&](const MethodGolden& one) { return one.name == method.name; });
     for (int64_t length : machine->sequence_lengths()) {
       MethodRun run(golden, adapter, method, of, *machine, length, passed);
       run.evaluate();

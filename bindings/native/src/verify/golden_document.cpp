@@ -205,8 +205,8 @@ int64_t elements_of(const Tensor& tensor) {
 
 const Tensor* typed(const Tensors& tensors, const std::string& name, DType dtype) {
   const auto found = tensors.find(name);
-  const bool fine = found != tensors.end() && found->second.dtype == dtype &&
-                    reinterpret_cast<uintptr_t>(found->second.data) % bytes_of(dtype) == 0;
+  const bool fine =
+      found != tensors.end() && found->second.dtype == dtype && reinterpret_cast<uintptr_t>(found->second.data) % bytes_of(dtype) == 0;
   return fine ? &found->second : nullptr;
 }
 
@@ -238,14 +238,16 @@ void take_arrays(const Tensors& tensors, const std::string& subject, int64_t voc
     if (name.empty()) continue;
     const Tensor *tokens = typed(tensors, full, DType::int32), *numbers = typed(tensors, full, DType::float32);
     const std::string where = subject + ", tensor '" + full + "'";
-    if ((!tokens && !numbers) || tensor.shape != shape) throw refused(where, "another type or shape", "int32 or float32 " + shown_shape(shape));
+    if ((!tokens && !numbers) || tensor.shape != shape)
+      throw refused(where, "another type or shape", "int32 or float32 " + shown_shape(shape));
     const size_t count = static_cast<size_t>(shape[0] * shape[1]);
     GoldenArray& array = golden.arrays[name];
     if (tokens) {
       array.tokens = reinterpret_cast<const int32_t*>(tensor.data);
       const auto [low, high] = std::minmax_element(array.tokens, array.tokens + count);
       if (*low < 0 || *high >= vocab_size)
-        throw refused(where, "tokens from " + std::to_string(*low) + " to " + std::to_string(*high), "0 to " + std::to_string(vocab_size - 1));
+        throw refused(where, "tokens from " + std::to_string(*low) + " to " + std::to_string(*high),
+                      "0 to " + std::to_string(vocab_size - 1));
     } else {
       array.numbers = reinterpret_cast<const float*>(tensor.data);
       const auto finite = [](float number) { return std::isfinite(number); };
@@ -275,8 +277,7 @@ Golden read_golden(const Tensors& tensors, const std::string& subject, const Ten
     const int64_t size = std::min(piece.elements, kMaxElements);
     const Tensor* elements = typed(tensors, "gradient." + piece.name, DType::float32);
     if (elements == nullptr || elements->shape != std::vector<int64_t>{size})
-      throw refused(subject + ", tensor 'gradient." + piece.name + "'", "none, or another shape",
-                    "float32 [" + std::to_string(size) + "]");
+      throw refused(subject + ", tensor 'gradient." + piece.name + "'", "none, or another shape", "float32 [" + std::to_string(size) + "]");
     golden.gradients[piece.name] = reinterpret_cast<const float*>(elements->data);
   }
   for (const MethodGolden& method : golden.methods)
@@ -289,8 +290,9 @@ std::vector<int64_t> places(const PieceGolden& piece, int64_t size, uint64_t see
   for (size_t j = 0; j < found.size(); j++) {
     found[j] = static_cast<int64_t>(j);
     if (size > kMaxElements)
-      found[j] = philox({static_cast<uint32_t>(j), piece.block << 16 | piece.tensor, static_cast<uint32_t>(Stream::golden_place), 0},
-                        seed)[0] % size;
+      found[j] =
+          philox({static_cast<uint32_t>(j), piece.block << 16 | piece.tensor, static_cast<uint32_t>(Stream::golden_place), 0}, seed)[0] %
+          size;
   }
   return found;
 }

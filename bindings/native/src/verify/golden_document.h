@@ -21,10 +21,10 @@ struct Known {  // a number, and by how much another may differ from it
 
 struct PieceGolden {  // one piece of the adapter
   std::string name;
-  uint32_t block, tensor;      // its place in the noise counter
-  std::optional<Known> norm;   // of its gradient; none where no method of the bundle yields gradients
-  double elements_tolerance;   // largest norm of the difference of the elements in `gradient.<piece>`
-  int64_t elements;            // of the piece
+  uint32_t block, tensor;     // its place in the noise counter
+  std::optional<Known> norm;  // of its gradient; none where no method of the bundle yields gradients
+  double elements_tolerance;  // largest norm of the difference of the elements in `gradient.<piece>`
+  int64_t elements;           // of the piece
 };
 
 struct GradientSource {  // where a runtime finds the gradient after the first step: `<piece><suffix>`, to be divided

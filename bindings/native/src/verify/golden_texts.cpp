@@ -51,7 +51,8 @@ class TextProver {
     const bool stripped = tokenizer_.file().strips_space && encoded(tokenizer_, " " + text) == tokens;
     const std::string canonical = tokenizer_.canonical(golden.text);
     const bool lost = tokenizer_.known_part(canonical) != canonical;  // what has no token does not come back
-    if (!(same || stripped || lost) || text != tokenizer_.decode(tokens, true)) throw mismatch(number, "decoded to " + in_quotes(text, 60), "the text again");
+    if (!(same || stripped || lost) || text != tokenizer_.decode(tokens, true))
+      throw mismatch(number, "decoded to " + in_quotes(text, 60), "the text again");
   }
 
  private:
@@ -71,7 +72,8 @@ size_t hold_texts(Bundle& bundle, const std::vector<GoldenText>& texts) {
   const TextRecord& text = bundle.manifest().text;
   if (texts.empty() || (text.tokenizer && !text.tokenizer_bin)) return 0;
   if (!text.tokenizer_bin)
-    throw Error(Kind::Golden, "Golden texts", std::to_string(texts.size()) + " of them, for a bundle without tokenizer", "none", "Build the bundle again");
+    throw Error(Kind::Golden, "Golden texts", std::to_string(texts.size()) + " of them, for a bundle without tokenizer", "none",
+                "Build the bundle again");
   Tokenizer tokenizer(bundle.file(*text.tokenizer_bin), *text.tokenizer_bin);
   if (text.turns) protect_markers(tokenizer, Turns(bundle.file(*text.turns), *text.turns));
   const TextProver prover(tokenizer, texts);

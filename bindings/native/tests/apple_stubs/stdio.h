@@ -7,4 +7,4 @@
 #ifdef __cplusplus
 extern "C"
 #endif
-int renamex_np(const char*, const char*, unsigned int);
+    int renamex_np(const char*, const char*, unsigned int);

@@ -63,8 +63,8 @@ struct Spec {
   std::vector<TensorImpl::DimOrderType> order;
 
   explicit Spec(const rt::TensorInfo& info)
-      : type(info.scalar_type()), sizes(info.sizes().begin(), info.sizes().end()),
-        order(info.dim_order().begin(), info.dim_order().end()) {}
+      : type(info.scalar_type()), sizes(info.sizes().begin(), info.sizes().end()), order(info.dim_order().begin(), info.dim_order().end()) {
+  }
 
   bool is_of(const bespoke_tensor& tensor) const {  // of the artifact
     if (tensor.dtype < 0 || static_cast<size_t>(tensor.dtype) >= std::size(kTypes) || type != kTypes[tensor.dtype]) return false;
@@ -86,8 +86,7 @@ std::string shown(const Spec& spec) {
 
 // Before anything is loaded: a program knows its own sizes, and would use them on whatever memory it is given.
 void check_signature(const char* what, const std::vector<Spec>& specs, const bespoke_tensor* const* tensors, size_t count) {
-  if (specs.size() != count)
-    throw Failure{std::to_string(specs.size()) + " " + what + "s", BESPOKE_ENGINE_OTHER_SIGNATURE};
+  if (specs.size() != count) throw Failure{std::to_string(specs.size()) + " " + what + "s", BESPOKE_ENGINE_OTHER_SIGNATURE};
   for (size_t i = 0; i < count; i++)
     if (!specs[i].is_of(*tensors[i]))
       throw Failure{std::string(what) + " " + std::to_string(i) + " of " + shown(specs[i]), BESPOKE_ENGINE_OTHER_SIGNATURE};
@@ -126,8 +125,7 @@ class Structures : public executorch::extension::MallocMemoryAllocator {
 class LoadedProgram {
  public:
   explicit LoadedProgram(const bespoke_artifact& artifact)
-      : loader_(artifact),
-        program_(take(rt::Program::load(&loader_, rt::Program::Verification::InternalConsistency), "read the program")),
+      : loader_(artifact), program_(take(rt::Program::load(&loader_, rt::Program::Verification::InternalConsistency), "read the program")),
         structures_(artifact.size) {
     auto meta = take(program_.method_meta(kMethod), "find the program's method");
     const bool npu = meta.uses_backend(kNpu);
@@ -141,7 +139,8 @@ class LoadedProgram {
     size_t used = 0;
     for (size_t i = 0; i < meta.num_memory_planned_buffers(); i++) {
       const auto bytes = static_cast<size_t>(take(meta.memory_planned_buffer_size(i), "read a planned buffer"));
-      if (bytes > workspace_size - used || planned_.size() == kMostBuffers) throw Failure{"the program plans more memory than its artifact says"};
+      if (bytes > workspace_size - used || planned_.size() == kMostBuffers)
+        throw Failure{"the program plans more memory than its artifact says"};
       planned_.push_back({workspace + used, bytes});
       used = std::min(workspace_size, (used + bytes + kAlignment - 1) / kAlignment * kAlignment);
     }
@@ -153,8 +152,10 @@ class LoadedProgram {
       load(artifact);
     } catch (Failure& failure) {
       if (npu && failure.code == kOther)  // the program is whole, as its hash says: the driver or the chip does not take it
-        throw Failure{failure.text + " for Qualcomm's NPU: it needs libQnnHtp.so, its stub and its skeleton where the process finds "
-                      "them, and the chip that it was compiled for", BESPOKE_ENGINE_UNAVAILABLE};
+        throw Failure{failure.text +
+                          " for Qualcomm's NPU: it needs libQnnHtp.so, its stub and its skeleton where the process finds "
+                          "them, and the chip that it was compiled for",
+                      BESPOKE_ENGINE_UNAVAILABLE};
       throw;
     }
     structures_.loaded();
@@ -280,8 +281,11 @@ struct Pool {
     if (!first) first = now;
     const uint32_t wanted = threads > 0 ? static_cast<uint32_t>(threads) : engines ? now : first;
     if (wanted != now && engines)
-      throw Error(Kind::Config, setting("threads"), std::to_string(wanted), "0, or the " + std::to_string(now) + " of the model that is open: the "
-                  "threads are the process's", "Open all models of a process with the same number, or close the others first");
+      throw Error(Kind::Config, setting("threads"), std::to_string(wanted),
+                  "0, or the " + std::to_string(now) +
+                      " of the model that is open: the "
+                      "threads are the process's",
+                  "Open all models of a process with the same number, or close the others first");
     if (wanted != now) pool->_unsafe_reset_threadpool(wanted);
     engines++;
   }

@@ -76,7 +76,11 @@ class Call {
     require(codes.size(0) == scales.size(0) && codes.size(1) == 16 * groups);
     require(start >= 0 && start % 32 == 0 && columns > 0 && start <= 32 * groups - columns);
     return {codes.const_data_ptr<uint8_t>() + start / 2,
-            static_cast<const uint16_t*>(scales.const_data_ptr()) + start / 32, 16 * groups, groups, codes.size(0), columns};
+            static_cast<const uint16_t*>(scales.const_data_ptr()) + start / 32,
+            16 * groups,
+            groups,
+            codes.size(0),
+            columns};
   }
   void* workspace(size_t bytes) const {
     rt::Result<void*> memory = context_.allocate_temp(bytes, 64);

@@ -45,7 +45,7 @@ void make_folder(const std::string& folder) {
 }
 
 size_t size_of(int descriptor) {
-  struct stat found {};
+  struct stat found{};
   return fstat(descriptor, &found) == 0 ? static_cast<size_t>(found.st_size) : 0;
 }
 

@@ -35,7 +35,7 @@ class PackedWeights {
   size_t room() const;
 
   const std::string path_;
-  const Descriptor seal_;  // a file with the sha256 of the other, and the lock on both
+  const Descriptor seal_;       // a file with the sha256 of the other, and the lock on both
   const size_t count_, bytes_;  // of the weights, and of their codes
   bool sealed_;
   int no_room_ = 0;

@@ -129,9 +129,11 @@ int64_t peak_bytes(void* context) { return static_cast<int64_t>(std::exchange(st
 }  // namespace bespoke
 
 int bespoke_engine_module(bespoke_engine* engine, char* message, size_t message_size) {
-  const std::string built = std::to_string(MLX_VERSION_MAJOR) + "." + std::to_string(MLX_VERSION_MINOR) + "." + std::to_string(MLX_VERSION_PATCH);
+  const std::string built =
+      std::to_string(MLX_VERSION_MAJOR) + "." + std::to_string(MLX_VERSION_MINOR) + "." + std::to_string(MLX_VERSION_PATCH);
   return bespoke::guarded(message, message_size, [&] {
-    if (built != mlx::core::version()) throw bespoke::Failure{"MLX " + std::string(mlx::core::version()) + " where it was built with " + built};
+    if (built != mlx::core::version())
+      throw bespoke::Failure{"MLX " + std::string(mlx::core::version()) + " where it was built with " + built};
     *engine = {};
     engine->struct_size = sizeof *engine;
     engine->target = "mlx";

@@ -34,8 +34,10 @@ float number_of(const uint8_t* at, const std::string& dtype) {
     return number;
   }
   const int exponent = half >> 10 & 31, fraction = half & 1023;
-  if (exponent == 31) number = fraction ? NAN : INFINITY;
-  else number = std::ldexp(static_cast<float>(exponent ? 1024 + fraction : fraction), (exponent ? exponent : 1) - 25);
+  if (exponent == 31)
+    number = fraction ? NAN : INFINITY;
+  else
+    number = std::ldexp(static_cast<float>(exponent ? 1024 + fraction : fraction), (exponent ? exponent : 1) - 25);
   return half >> 15 ? -number : number;
 }
 
@@ -59,9 +61,11 @@ void check_size(float largest, const std::string& subject) {
 }
 
 PlainFile::PlainFile(const std::string& path) : path(path), opened_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-  struct stat found {};
-  if (opened_.get() < 0 || fstat(opened_.get(), &found) != 0) problem = std::strerror(errno);
-  else if (!S_ISREG(found.st_mode)) problem = "something that is no plain file";
+  struct stat found{};
+  if (opened_.get() < 0 || fstat(opened_.get(), &found) != 0)
+    problem = std::strerror(errno);
+  else if (!S_ISREG(found.st_mode))
+    problem = "something that is no plain file";
   size = static_cast<uint64_t>(found.st_size);
 }
 

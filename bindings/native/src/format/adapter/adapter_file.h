@@ -38,7 +38,7 @@ class PlainFile {
   const Descriptor opened_;
 };
 
-OwnedJson read_settings(const std::string& path);  // an object, bounded in size and depth
+OwnedJson read_settings(const std::string& path);          // an object, bounded in size and depth
 const Json& member(const Json& object, const char* name);  // null where there is none
 bool are_texts(const Json& values);                        // a list of texts
 

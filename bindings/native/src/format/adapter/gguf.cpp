@@ -15,11 +15,14 @@ constexpr size_t kAlignment = 32;
 constexpr uint32_t kVersion = 3, kFloat32 = 0;        // of ggml's types
 enum : uint32_t { kFloatValue = 6, kTextValue = 8 };  // of GGUF's
 
-const std::map<std::string, std::string> kArchitectures = {  // our families by llama.cpp's names
-    {"llama", "llama"}, {"qwen2", "qwen2"}, {"qwen3", "qwen3"}, {"gemma3_text", "gemma3"}};
-const std::map<std::string, std::string> kLinears = {
-    {"q_proj", "attn_q"},     {"k_proj", "attn_k"},   {"v_proj", "attn_v"},     {"o_proj", "attn_output"},
-    {"gate_proj", "ffn_gate"}, {"up_proj", "ffn_up"}, {"down_proj", "ffn_down"}};
+const std::map<std::string, std::string> kArchitectures = {// our families by llama.cpp's names
+                                                           {"llama", "llama"},
+                                                           {"qwen2", "qwen2"},
+                                                           {"qwen3", "qwen3"},
+                                                           {"gemma3_text", "gemma3"}};
+const std::map<std::string, std::string> kLinears = {{"q_proj", "attn_q"},      {"k_proj", "attn_k"},      {"v_proj", "attn_v"},
+                                                     {"o_proj", "attn_output"}, {"gate_proj", "ffn_gate"}, {"up_proj", "ffn_up"},
+                                                     {"down_proj", "ffn_down"}};
 
 class Header {
  public:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // An adapter as a folder of mlx-lm: what `mlx_lm.load(model, adapter_path=folder)` puts onto the original model.
 //
-// mlx-lm computes x A B with A [in, rank] and B [rank, out]: the transpose of each of our pieces. Its scale is alpha / rank. The hash of the
-// base weights travels as in a PEFT folder (peft.h).
+// mlx-lm computes x A B with A [in, rank] and B [rank, out]: the transpose of each of our pieces. Its scale is alpha / rank. The hash of
+// the base weights travels as in a PEFT folder (peft.h).
 #pragma once
 
 #include "format/adapter/pieces.h"

@@ -36,7 +36,8 @@ AdapterPiece piece_named(const std::string& name) {
   return {std::stoi(group.substr(prefix.size())), name.substr(first + 1, second - first - 1), name.substr(second + 1)};
 }
 
-void check_names(const std::string& subject, const std::set<std::string>& got, const std::set<std::string>& expected, const Manifest& manifest) {
+void check_names(const std::string& subject, const std::set<std::string>& got, const std::set<std::string>& expected,
+                 const Manifest& manifest) {
   std::vector<std::string> missing, extra, parts;
   std::set_difference(expected.begin(), expected.end(), got.begin(), got.end(), std::back_inserter(missing));
   std::set_difference(got.begin(), got.end(), expected.begin(), expected.end(), std::back_inserter(extra));

@@ -14,8 +14,8 @@ namespace bespoke {
 
 struct AdapterPiece {
   int64_t block;
-  std::string linear;             // "q_proj"
-  std::string side;               // "lora_A" [rank, in] or "lora_B" [out, rank]
+  std::string linear;  // "q_proj"
+  std::string side;    // "lora_A" [rank, in] or "lora_B" [out, rank]
   const Tensor* tensor = nullptr;
 
   bool is_a() const { return side == "lora_A"; }
@@ -28,7 +28,8 @@ AdapterPiece piece_named(const std::string& name);  // without its tensor. Adapt
 std::vector<AdapterPiece> pieces_of(const Tensors& adapter, const Tensors& initial, const Manifest& manifest);
 
 // AdapterError, naming `subject`, where the names are not those that are expected.
-void check_names(const std::string& subject, const std::set<std::string>& got, const std::set<std::string>& expected, const Manifest& manifest);
+void check_names(const std::string& subject, const std::set<std::string>& got, const std::set<std::string>& expected,
+                 const Manifest& manifest);
 
 std::string joined(const std::vector<std::string>& texts, const char* between);
 std::string shape_text(const std::vector<int64_t>& shape);  // "[8, 64]"

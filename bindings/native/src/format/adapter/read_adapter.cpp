@@ -20,8 +20,8 @@ void check_base(const std::string& path, const SafetensorsHeader& header, const 
                 "Pass " + setting("trust_base", true) + " if you know that it was trained on this model");
   }
   if (found->second == expected) return;
-  throw Error(Kind::Adapter, path + ", base model", "an adapter trained on base " + found->second.substr(0, 12), "base " + expected.substr(0, 12),
-              "Give an adapter of this bundle's base, or open the bundle it was trained with");
+  throw Error(Kind::Adapter, path + ", base model", "an adapter trained on base " + found->second.substr(0, 12),
+              "base " + expected.substr(0, 12), "Give an adapter of this bundle's base, or open the bundle it was trained with");
 }
 
 std::set<std::string> names_of(const SafetensorsHeader& header) {
@@ -40,7 +40,8 @@ void check_linears(const std::string& settings, const AdapterTensors& tensors, c
       refuse(settings, linear.left_out + ", and " + (got.count(linear.a) ? linear.a : linear.b),
              "no tensors where the settings say that there are none");
     if (is_there && linear.rank > manifest.lora_rank)
-      refuse(settings, linear.rank_setting, "at most " + std::to_string(manifest.lora_rank) + ", the bundle's rank, into which it has to fit",
+      refuse(settings, linear.rank_setting,
+             "at most " + std::to_string(manifest.lora_rank) + ", the bundle's rank, into which it has to fit",
              "Train the adapter at that rank, or build a bundle with a higher one: " + setting("lora.rank", linear.rank));
     if (is_there || linear.is_due) expected.insert({linear.a, linear.b});
   }
@@ -111,7 +112,8 @@ class Fitting {  // of the pieces of one adapter to the bundle's rank and scale
 // What is not trained is no part of a state: it must be the bundle's own, to the bit.
 void check_frozen(const std::string& path, const std::string& piece, const std::vector<float>& numbers, const Tensor& own) {
   if (std::memcmp(numbers.data(), own.data, sizeof(float) * numbers.size()) == 0) return;
-  throw Error(Kind::Adapter, path + ", piece " + piece, "another A than the bundle's", "the bundle's own: it trains B alone (" + setting("lora.train") + ")",
+  throw Error(Kind::Adapter, path + ", piece " + piece, "another A than the bundle's",
+              "the bundle's own: it trains B alone (" + setting("lora.train") + ")",
               "Give an adapter that was exported from this bundle, or build one with " + setting("lora.train", "both"));
 }
 
@@ -138,8 +140,10 @@ std::map<std::string, std::vector<float>> read_adapter(const std::string& folder
   for (const auto& [name, own] : initial) {
     ThisCall::check();
     std::vector<float> numbers = fitting.piece(name);
-    if (manifest.trains(name)) pieces[name] = std::move(numbers);
-    else check_frozen(tensors.path(), name, numbers, own);
+    if (manifest.trains(name))
+      pieces[name] = std::move(numbers);
+    else
+      check_frozen(tensors.path(), name, numbers, own);
   }
   return pieces;
 }

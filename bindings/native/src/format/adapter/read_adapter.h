@@ -21,7 +21,7 @@ constexpr const char* kBaseKey = "bespoke_base_sha256";  // in a safetensors fil
 
 // One linear of the bundle, as the settings of an adapter describe it.
 struct ForeignLinear {
-  std::string a, b;      // names of its tensors
+  std::string a, b;  // names of its tensors
   int64_t rank;
   std::string rank_setting;  // what says the rank: "r 4"
   double scale;
@@ -30,8 +30,8 @@ struct ForeignLinear {
 };
 
 struct ForeignAdapter {
-  const char* weights;  // file name
-  bool is_transposed;   // A is [in, rank] and B [rank, out]
+  const char* weights;                           // file name
+  bool is_transposed;                            // A is [in, rank] and B [rank, out]
   std::map<std::string, ForeignLinear> linears;  // by "block_03.q_proj"; all those of the bundle
 };
 

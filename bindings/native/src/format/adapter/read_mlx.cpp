@@ -34,8 +34,10 @@ ForeignAdapter mlx_adapter(const Json& settings, const std::string& path, const 
     const std::string module = mlx_module(piece, manifest);
     ForeignLinear linear{module + ".lora_a", module + ".lora_b", rank.get<int64_t>(), rank_setting, scale.get<double>(), false, ""};
     if (!is_key(module)) {  // the whole name means this module, in any block
-      if (!keys.is_null() && !is_key(piece.part() + "." + piece.linear)) linear.left_out = "lora_parameters.keys " + shown(keys);
-      else if (piece.block < blocks - last) linear.left_out = "num_layers " + shown(layers);
+      if (!keys.is_null() && !is_key(piece.part() + "." + piece.linear))
+        linear.left_out = "lora_parameters.keys " + shown(keys);
+      else if (piece.block < blocks - last)
+        linear.left_out = "num_layers " + shown(layers);
     }
     linear.is_due = !keys.is_null() && !layers.is_null() && linear.left_out.empty();
     adapter.linears.emplace(name, std::move(linear));

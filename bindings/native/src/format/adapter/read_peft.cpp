@@ -54,8 +54,10 @@ void check_kind(const Json& settings, const std::string& path) {
   std::string name = drawn.is_string() ? drawn.get<std::string>() : "";
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
   if (kKeepTheBase.count(name)) return;
-  refuse(path, "init_lora_weights " + plain(drawn), "true, false, " + joined({kKeepTheBase.begin(), kKeepTheBase.end()}, ", ") +
-         ": with others the adapter belongs to other weights than the model's", kConvert);
+  refuse(path, "init_lora_weights " + plain(drawn),
+         "true, false, " + joined({kKeepTheBase.begin(), kKeepTheBase.end()}, ", ") +
+             ": with others the adapter belongs to other weights than the model's",
+         kConvert);
 }
 
 // In lists `target_modules` and `exclude_modules`: a module's whole name, or what it ends with behind a dot.
@@ -78,8 +80,10 @@ std::optional<bool> names_module(std::string key, const std::string& module) {
   std::vector<bool> is_any;
   for (size_t i = 0; i < key.size(); i++) {
     const bool is_escaped = key[i] == '\\' && i + 1 < key.size() && key[i + 1] == '.';
-    if (is_escaped) i++;
-    else if (!std::isalnum(static_cast<unsigned char>(key[i])) && key[i] != '_' && key[i] != '-' && key[i] != '.') return std::nullopt;
+    if (is_escaped)
+      i++;
+    else if (!std::isalnum(static_cast<unsigned char>(key[i])) && key[i] != '_' && key[i] != '-' && key[i] != '.')
+      return std::nullopt;
     literal += key[i];
     is_any.push_back(key[i] == '.' && !is_escaped);
   }
@@ -94,7 +98,8 @@ std::optional<bool> names_module(std::string key, const std::string& module) {
 class Numbers {  // `r` and `rank_pattern`, or `lora_alpha` and `alpha_pattern`
  public:
   Numbers(const Json& settings, const char* field, const char* pattern_field, const std::string& path)
-      : field_(field), pattern_field_(pattern_field), path_(path), all_(member(settings, field)), pattern_(member(settings, pattern_field)) {
+      : field_(field), pattern_field_(pattern_field), path_(path), all_(member(settings, field)),
+        pattern_(member(settings, pattern_field)) {
     check(all_, field_ + " " + shown(all_));
     if (!is_off(pattern_) && !pattern_.is_object()) refuse(path, pattern_field_ + " " + shown(pattern_), "an object");
   }
@@ -151,9 +156,12 @@ class Places {  // which modules the settings say that there are
   }
 
   void place(ForeignLinear& linear, const std::string& module, int64_t block) const {
-    if (!targets_.is_string() && !is_in(targets_, module)) linear.left_out = "target_modules " + plain(targets_);
-    else if (!is_off(excluded_) && is_in(excluded_, module)) linear.left_out = "exclude_modules " + plain(excluded_);
-    else if (!has_layer(block)) linear.left_out = "layers_to_transform " + plain(layers_);
+    if (!targets_.is_string() && !is_in(targets_, module))
+      linear.left_out = "target_modules " + plain(targets_);
+    else if (!is_off(excluded_) && is_in(excluded_, module))
+      linear.left_out = "exclude_modules " + plain(excluded_);
+    else if (!has_layer(block))
+      linear.left_out = "layers_to_transform " + plain(layers_);
     linear.is_due = !targets_.is_string() && linear.left_out.empty();
   }
 

@@ -47,13 +47,36 @@ std::string end_record(uint32_t count, uint32_t length, uint32_t begin) {
 }
 
 std::string local_header(const std::string& name, uint32_t crc, uint32_t size, size_t extra) {
-  return Writer().text("PK\x03\x04").put(kVersion, 2).put(0, 6).put(kDate, 2).put(crc, 4).put(size, 4).put(size, 4)
-      .put(name.size(), 2).put(extra, 2).text(name).out;
+  return Writer()
+      .text("PK\x03\x04")
+      .put(kVersion, 2)
+      .put(0, 6)
+      .put(kDate, 2)
+      .put(crc, 4)
+      .put(size, 4)
+      .put(size, 4)
+      .put(name.size(), 2)
+      .put(extra, 2)
+      .text(name)
+      .out;
 }
 
 std::string central_header(const std::string& name, uint32_t crc, uint32_t size, uint32_t header) {
-  return Writer().text("PK\x01\x02").put(kMadeBy, 2).put(kVersion, 2).put(0, 6).put(kDate, 2).put(crc, 4).put(size, 4).put(size, 4)
-      .put(name.size(), 2).put(0, 8).put(kMode, 4).put(header, 4).text(name).out;
+  return Writer()
+      .text("PK\x01\x02")
+      .put(kMadeBy, 2)
+      .put(kVersion, 2)
+      .put(0, 6)
+      .put(kDate, 2)
+      .put(crc, 4)
+      .put(size, 4)
+      .put(size, 4)
+      .put(name.size(), 2)
+      .put(0, 8)
+      .put(kMode, 4)
+      .put(header, 4)
+      .text(name)
+      .out;
 }
 
 class Zip {

@@ -96,9 +96,8 @@ class OpenBundle : public Bundle {
 
   bool is_program(const std::string& name) const {
     const auto is_of = [&](const Artifact& artifact) { return artifact.file == name; };
-    return std::any_of(manifest_.targets.begin(), manifest_.targets.end(), [&](const Target& target) {
-      return std::any_of(target.artifacts.begin(), target.artifacts.end(), is_of);
-    });
+    return std::any_of(manifest_.targets.begin(), manifest_.targets.end(),
+                       [&](const Target& target) { return std::any_of(target.artifacts.begin(), target.artifacts.end(), is_of); });
   }
 
   std::string at(const std::string& name) const { return source_->subject() + ": " + name; }

@@ -34,8 +34,7 @@ constexpr size_t kChunk = 256 << 10;
 // The files of the archives, and for all others those of the old bundle. What vouches for the files comes out of the archives alone.
 class Joined : public ByteSource {
  public:
-  Joined(const std::vector<std::string>& archives, const std::string& old)
-      : archives_(open_archives(archives)), own_(archives_->names()) {
+  Joined(const std::vector<std::string>& archives, const std::string& old) : archives_(open_archives(archives)), own_(archives_->names()) {
     subject_ = archives_->subject();
     if (!old.empty()) old_ = open_source(old);
   }
@@ -83,15 +82,18 @@ std::string copy(const Extent& extent, WholeFolder& whole, const std::string& na
 std::string hash_linked(const WholeFolder& whole, const std::string& name) {
   const Extent extent = open_source(whole.work())->extent(name);
   const std::string sha256 = hash_through(extent, name, [](Bytes) {});
-  if (const int failed = sync_file(extent.descriptor.get())) refuse_file(name, std::string("errno ") + std::to_string(failed), "a file that can be flushed");
+  if (const int failed = sync_file(extent.descriptor.get()))
+    refuse_file(name, std::string("errno ") + std::to_string(failed), "a file that can be flushed");
   return sha256;
 }
 
 class OwnFiles : public PieceTaker {  // of a bundle of any version, as its manifest lists them
  public:
   void take(const std::string& container, const std::string& key, Json& value) override {
-    if (container == "files") names.insert(key);
-    else if (key == "format") is_bundle = value == "bespoke-bundle";
+    if (container == "files")
+      names.insert(key);
+    else if (key == "format")
+      is_bundle = value == "bespoke-bundle";
   }
   std::set<std::string> names = {kManifest, "manifest.sha256", "signature"};
   bool is_bundle = false;
@@ -125,7 +127,7 @@ void check_replaceable(const std::string& folder) {
 }
 
 bool is_there(const std::string& path) {
-  struct stat found {};
+  struct stat found{};
   return lstat(path.c_str(), &found) == 0;
 }
 

@@ -111,8 +111,8 @@ std::vector<Baked> baked(Json& list) {
   std::vector<Baked> out;
   out.reserve(list.size());
   for (Json& one : list) {
-    out.push_back({text(one, "operand"), text(one, "weight"), range(one["rows"]), range(one["columns"]),
-                   unless_null<int64_t>(one["column_start"])});
+    out.push_back(
+        {text(one, "operand"), text(one, "weight"), range(one["rows"]), range(one["columns"]), unless_null<int64_t>(one["column_start"])});
   }
   return out;
 }
@@ -131,8 +131,13 @@ Target target(Json& record) {
   Target out{text(record, "name"), record["options"].dump(), {}, {}};
   out.artifacts.reserve(record["artifacts"].size());
   for (Json& artifact : record["artifacts"]) {
-    out.artifacts.push_back({text(artifact, "graph"), text(artifact, "file"), texts(artifact["operands"]),
-                             artifact["workspace_bytes"].get<uint64_t>(), artifact["engine_bytes"].get<uint64_t>(), {}, {}});
+    out.artifacts.push_back({text(artifact, "graph"),
+                             text(artifact, "file"),
+                             texts(artifact["operands"]),
+                             artifact["workspace_bytes"].get<uint64_t>(),
+                             artifact["engine_bytes"].get<uint64_t>(),
+                             {},
+                             {}});
     if (artifact.contains("baked")) out.artifacts.back().baked = baked(artifact["baked"]);
     if (!artifact.contains("numbers")) continue;
     for (const auto& [name, number] : artifact["numbers"].items()) out.artifacts.back().numbers[name] = number.get<int64_t>();
@@ -168,14 +173,20 @@ class ManifestPieces : public PieceTaker {
   ManifestPieces(Manifest& manifest, std::vector<std::string>& named) : m_(manifest), named_(named) {}
 
   void take(const std::string& container, const std::string& key, Json& value) override {
-    if (container == "graphs") m_.graphs.push_back(graph_record(value));
-    else if (container == "targets") m_.targets.push_back(target(value));
-    else if (container == "methods") m_.methods.push_back(method_record(value));
-    else if (container == "files") m_.files[key] = {text(value, "sha256"), value["size"].get<uint64_t>()};
-    else if (container == "weights") take_weights(value);
+    if (container == "graphs")
+      m_.graphs.push_back(graph_record(value));
+    else if (container == "targets")
+      m_.targets.push_back(target(value));
+    else if (container == "methods")
+      m_.methods.push_back(method_record(value));
+    else if (container == "files")
+      m_.files[key] = {text(value, "sha256"), value["size"].get<uint64_t>()};
+    else if (container == "weights")
+      take_weights(value);
     else if (container == "smaller_generation")
       m_.smaller_generation.push_back({value["memory_bytes"].get<uint64_t>(), {plan_record(value["plan"])}});
-    else take_top(key, value);
+    else
+      take_top(key, value);
   }
 
  private:
@@ -225,9 +236,10 @@ class ManifestPieces : public PieceTaker {
 
   void take_text(const Json& value) {
     const Json& bin = value.value("tokenizer_bin", Json());
-    m_.text = {unless_null<std::string>(value["tokenizer"]), unless_null<std::string>(bin), unless_null<std::string>(value["turns"]),
-               one_of<TrainOn>(value["train_on"]), unless_null<int64_t>(value["bos_id"]), unless_null<int64_t>(value["eos_id"]),
-               numbers<int64_t>(value["stop_ids"]), value["vocab_size"].get<int64_t>()};
+    m_.text = {unless_null<std::string>(value["tokenizer"]), unless_null<std::string>(bin),
+               unless_null<std::string>(value["turns"]),     one_of<TrainOn>(value["train_on"]),
+               unless_null<int64_t>(value["bos_id"]),        unless_null<int64_t>(value["eos_id"]),
+               numbers<int64_t>(value["stop_ids"]),          value["vocab_size"].get<int64_t>()};
     for (const Json* file : {&value["tokenizer"], &value["tokenizer_config"], &bin, &value["turns"]}) {
       if (!file->is_null()) named_.push_back(file->get<std::string>());
     }
@@ -244,8 +256,8 @@ class ManifestPieces : public PieceTaker {
 
 Estimate estimate_of(const Json& record) {
   const auto bytes = [&](const char* name) { return record.at(name).get<uint64_t>(); };
-  return {bytes("arena_bytes"), bytes("workspace_bytes"), bytes("engine_bytes"), bytes("constant_bytes"), bytes("step_bytes"),
-          bytes("state_bytes"), bytes("session_bytes"), bytes("scratch_bytes"), bytes("peak_bytes"), bytes("work_flops")};
+  return {bytes("arena_bytes"), bytes("workspace_bytes"), bytes("engine_bytes"),  bytes("constant_bytes"), bytes("step_bytes"),
+          bytes("state_bytes"), bytes("session_bytes"),   bytes("scratch_bytes"), bytes("peak_bytes"),     bytes("work_flops")};
 }
 
 void refuse_manifest(const std::string& subject, const std::string& path, const std::string& got, const std::string& expected) {

@@ -28,8 +28,8 @@ struct GraphRecord {
 
 // A weight that is part of an artifact, where the graph has an operand.
 struct Baked {
-  std::string operand, weight;                                 // `weight`: group and tensor, with a dot between them
-  std::optional<std::pair<int64_t, int64_t>> rows, columns;    // first, and the one after the last; none: all
+  std::string operand, weight;                               // `weight`: group and tensor, with a dot between them
+  std::optional<std::pair<int64_t, int64_t>> rows, columns;  // first, and the one after the last; none: all
   std::optional<int64_t> column_start;
 };
 
@@ -37,7 +37,7 @@ struct Artifact {
   std::string graph, file;
   std::vector<std::string> operands;  // of the graph's inputs, in the artifact's order
   uint64_t workspace_bytes, engine_bytes;
-  std::vector<Baked> baked;  // none: it serves every call of the graph
+  std::vector<Baked> baked;                // none: it serves every call of the graph
   std::map<std::string, int64_t> numbers;  // operands that are part of it, too: such as column_start
 };
 
@@ -60,7 +60,7 @@ struct PlanRecord {
   Estimate estimate;
 };
 
-struct SmallerPlans {  // over the same weights and the same state: a run may go on by them
+struct SmallerPlans {     // over the same weights and the same state: a run may go on by them
   uint64_t memory_bytes;  // the budget that they fit
   std::vector<PlanRecord> plans;
 };
@@ -81,7 +81,7 @@ struct Method {
   std::string options;  // a JSON object, keys sorted; all of them resolved, so two methods with the same text compute the same
   std::map<std::string, double> scalars;
   bool replayable;
-  std::vector<PlanRecord> plans;  // for the bundle's budget
+  std::vector<PlanRecord> plans;      // for the bundle's budget
   std::vector<SmallerPlans> smaller;  // for smaller ones, the largest first
 
   Method by(const SmallerPlans& others) const;  // itself, with the plans of a smaller budget in the place of its own
@@ -116,11 +116,11 @@ struct Manifest {
   TextRecord text;
   int64_t context_length;
   std::vector<int64_t> sequence_lengths;
-  std::optional<uint64_t> memory_bytes;  // of the budget
-  std::vector<Method> methods;  // none: the bundle answers and does not train
-  std::optional<PlanRecord> generation;  // the plan for answers
+  std::optional<uint64_t> memory_bytes;          // of the budget
+  std::vector<Method> methods;                   // none: the bundle answers and does not train
+  std::optional<PlanRecord> generation;          // the plan for answers
   std::vector<SmallerPlans> smaller_generation;  // one plan in each
-  std::map<std::string, std::string> weights;  // group -> file
+  std::map<std::string, std::string> weights;    // group -> file
   std::string adapter;
   std::optional<std::string> data_train, data_valid, data_behaviour, golden;
   std::vector<GraphRecord> graphs;

@@ -13,7 +13,7 @@ namespace bespoke {
 
 namespace {
 
-constexpr int64_t kNumbersSince = 4;  // minor from which on an artifact says which numbers are part of it
+constexpr int64_t kNumbersSince = 4;              // minor from which on an artifact says which numbers are part of it
 constexpr const char* kAdapterGroup = "adapter";  // of weights: the pieces of the adapter's file that are not trained
 
 std::string shown_range(const std::pair<int64_t, int64_t>& cut) { return std::to_string(cut.first) + " to " + std::to_string(cut.second); }
@@ -141,7 +141,8 @@ class ManifestChecker {
     uint64_t larger = m_.memory_bytes.value_or(0);
     for (const SmallerPlans& one : smaller) {
       if (one.memory_bytes >= larger)
-        refuse(path, "plans for " + std::to_string(one.memory_bytes) + " bytes", "fewer than " + std::to_string(larger) + ", the budget before it");
+        refuse(path, "plans for " + std::to_string(one.memory_bytes) + " bytes",
+               "fewer than " + std::to_string(larger) + ", the budget before it");
       larger = one.memory_bytes;
     }
   }
@@ -224,7 +225,8 @@ class ManifestChecker {
     const uint64_t of_tensor = elements(feature.tensor_shape, path) * (bytes ? bytes_of(feature.tensor_dtype) : 1);
     const uint64_t own = elements(feature.shape, path) * (bytes ? bytes_of(feature.dtype) : 1);
     const std::string what = bytes ? "bytes" : "elements";
-    if (own != of_tensor) refuse(path, std::to_string(own) + " " + what + " for " + std::to_string(of_tensor), "as many " + what + " as the tensor has");
+    if (own != of_tensor)
+      refuse(path, std::to_string(own) + " " + what + " for " + std::to_string(of_tensor), "as many " + what + " as the tensor has");
     if (feature.view == "same" && feature.dtype != feature.tensor_dtype)
       refuse(path, feature.dtype + " for " + feature.tensor_dtype, feature.tensor_dtype + ", or another view");
   }
@@ -233,7 +235,8 @@ class ManifestChecker {
     uint64_t count = 1;
     for (const int64_t extent : shape) {
       const auto size = static_cast<uint64_t>(extent);  // the schema has none below 0
-      if (size && count > kMostElements / size) refuse(path, "a shape of more than " + std::to_string(kMostElements) + " elements", "fewer");
+      if (size && count > kMostElements / size)
+        refuse(path, "a shape of more than " + std::to_string(kMostElements) + " elements", "fewer");
       count *= size;
     }
     return count;
@@ -248,7 +251,8 @@ class ManifestChecker {
 };
 
 [[noreturn]] void refuse_piece(const Manifest& manifest, const std::string& piece, const std::string& got, const std::string& expected) {
-  throw Error(Kind::Bundle, manifest.adapter + ": " + piece, got, expected + ", as lora says", "Get the bundle again from where it was built");
+  throw Error(Kind::Bundle, manifest.adapter + ": " + piece, got, expected + ", as lora says",
+              "Get the bundle again from where it was built");
 }
 
 std::string group_of(int64_t block) {

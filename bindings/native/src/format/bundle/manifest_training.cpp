@@ -35,7 +35,9 @@ void add_what_was_meant(Json& document) {
 #undef BESPOKE_FIELD
 }
 
-JsonRules rules_of(const std::string& subject, Kind kind) { return {subject, kind, "Correct it and run again", kMostTrainingBytes, 4, 1000}; }
+JsonRules rules_of(const std::string& subject, Kind kind) {
+  return {subject, kind, "Correct it and run again", kMostTrainingBytes, 4, 1000};
+}
 
 // Every problem is named in one error.
 Training checked(const Json& document, const std::string& subject, Kind kind) {

@@ -31,7 +31,7 @@ std::string reason() { return std::strerror(errno); }
 }
 
 bool exists(const std::string& path, bool regular) {
-  struct stat status {};
+  struct stat status{};
   return regular ? stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) : lstat(path.c_str(), &status) == 0;
 }
 
@@ -41,7 +41,7 @@ class Folder : public ByteSource {
   // gone already, so it has to have its name still.
   explicit Folder(const std::string& path) {
     subject_ = path;
-    struct stat own {}, named {};
+    struct stat own{}, named{};
     do {
       root_ = Descriptor(open(path.c_str(), kOpen | O_DIRECTORY));
       if (root_.get() < 0) refuse_unread(subject_, "a bundle");
@@ -65,7 +65,7 @@ class Folder : public ByteSource {
       begin = slash + 1;
     }
     Descriptor file = inner(at, name.substr(begin), O_NONBLOCK, subject);  // a named pipe must not wait for its other end
-    struct stat status {};
+    struct stat status{};
     if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) refuse_bundle(subject, "a folder or device", "a regular file");
     return {std::move(file), 0, static_cast<uint64_t>(status.st_size)};
   }
@@ -91,7 +91,7 @@ class Folder : public ByteSource {
     while (const dirent* entry = readdir(stream.get())) {
       const std::string component = entry->d_name, name = prefix + component;
       if (component == "." || component == "..") continue;
-      struct stat status {};
+      struct stat status{};
       if (fstatat(at.get(), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
         refuse_unread(subject_, "a folder that can be listed");
       }
@@ -139,7 +139,8 @@ class Zips : public ByteSource {
     if (place.size > size || place.offset > size - place.size)
       refuse_bundle(subject_, std::to_string(place.size) + " bytes in a file of " + std::to_string(size), "a range within the file");
     if (place.offset % kAlignment)
-      throw Error(Kind::Bundle, subject_, "an offset that is no multiple of " + std::to_string(kAlignment), "tensors that can be read in place",
+      throw Error(Kind::Bundle, subject_, "an offset that is no multiple of " + std::to_string(kAlignment),
+                  "tensors that can be read in place",
                   "Align the stored asset (zipalign " + std::to_string(kAlignment) + "), or copy the bundle out of the archive");
     add({std::move(file), place.offset, place.size}, subject_);
   }
@@ -159,7 +160,7 @@ class Zips : public ByteSource {
 
  private:
   static uint64_t size_of(const Descriptor& file, const std::string& subject) {
-    struct stat status {};
+    struct stat status{};
     if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) refuse_bundle(subject, "no regular file", "a zip");
     return static_cast<uint64_t>(status.st_size);
   }

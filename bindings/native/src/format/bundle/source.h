@@ -22,8 +22,8 @@ struct Extent {  // bytes `offset` to `offset + size` of a file
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  virtual std::set<std::string> names() = 0;              // every file there is; BundleError for links, devices, strangers
-  virtual Extent extent(const std::string& name) = 0;     // BundleError if there is none
+  virtual std::set<std::string> names() = 0;                              // every file there is; BundleError for links, devices, strangers
+  virtual Extent extent(const std::string& name) = 0;                     // BundleError if there is none
   virtual std::string path(const std::string& name) const { return {}; }  // of a file that is not within another
   const std::string& subject() const { return subject_; }
 

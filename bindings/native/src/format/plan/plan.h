@@ -16,10 +16,15 @@ constexpr int kSections = std::size(kSectionNames);
 
 inline size_t bytes_of(DType dtype) {
   switch (dtype) {
-    case DType::float32: case DType::int32: return 4;
-    case DType::float16: return 2;
-    case DType::uint8: return 1;
-    case DType::int64: return 8;
+    case DType::float32:
+    case DType::int32:
+      return 4;
+    case DType::float16:
+      return 2;
+    case DType::uint8:
+      return 1;
+    case DType::int64:
+      return 8;
   }
   return 0;
 }
@@ -45,7 +50,7 @@ struct Reference {  // an operand or a result: the whole value, or rows [start +
 struct Instruction {
   Op op;
   Distribution distribution;  // noise
-  bool group;       // free: of a weight group (frees of values are not kept: their places are written again)
+  bool group;                 // free: of a weight group (frees of values are not kept: their places are written again)
   uint32_t a, b, c, d;
   // load, free   a: name of the group, in Plan::names
   // call         a: graph; b: first of its references in Plan::references; c operands, then d results
@@ -78,8 +83,8 @@ struct Plan {
   std::vector<Reference> references;
   std::vector<Instruction> sections[kSections];
   bool has[kSections] = {};
-  std::vector<Instruction> replay;      // of train_step: recorded values to stores (sdk/bespoke/plan/replay.py); empty: not replayable
-  std::vector<uint32_t> recorded;       // ids of the values that the journal keeps, in its order
+  std::vector<Instruction> replay;  // of train_step: recorded values to stores (sdk/bespoke/plan/replay.py); empty: not replayable
+  std::vector<uint32_t> recorded;   // ids of the values that the journal keeps, in its order
 
   const int64_t* shape(uint32_t value) const { return extents.data() + values[value].shape; }
   int64_t elements(uint32_t value) const {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,8 +43,11 @@ class FilledRows {
 // Bytes of a value; one more than any may have where they are more.
 uint64_t checked_bytes(const Plan& plan, uint32_t id);
 
-std::string shown_shape(const std::vector<int64_t>& shape);                  // [2, 3]
-std::string shown_type(const Plan& plan, const Reference& reference);        // float32 [2, 3]
+std::string shown_shape(const std::vector<int64_t>& shape);            // [2, 3]
+std::string shown_type(const Plan& plan, const Reference& reference);  // float32 [2, 3]
+
+// The value of a result of a call that shares a byte with an operand or with another result; none where there is no such result.
+std::optional<uint32_t> overlapping_result(const Plan& plan, const Instruction& call);
 
 // The rules of each value by itself: the first part of verify_plan.
 void check_values(const Plan& plan, const std::string& subject);
@@ -80,10 +84,14 @@ void for_reads(const Plan& plan, const Instruction& i, Visit visit) {
       for (uint32_t n = 0; n < i.c; n++) with_scalar(plan.references[i.b + n], true);
       for (uint32_t n = 0; n < i.d; n++) with_scalar(plan.references[i.b + i.c + n], plan.references[i.b + i.c + n].how == How::add_to);
       return;
-    case Op::record: return visit(Reference{i.a});
-    case Op::store: return with_scalar(plan.references[i.b], true);
-    case Op::emit: return visit(Reference{i.b});
-    default: return;
+    case Op::record:
+      return visit(Reference{i.a});
+    case Op::store:
+      return with_scalar(plan.references[i.b], true);
+    case Op::emit:
+      return visit(Reference{i.b});
+    default:
+      return;
   }
 }
 

@@ -73,7 +73,8 @@ class FitChecker {
     for (const Plan& plan : plans) there.push_back(plan.sequence_length);
     std::sort(asked.begin(), asked.end());
     std::sort(there.begin(), there.end());
-    if (asked != there && in_force("sequence_length")) refuse("training.sequence_lengths", shown_shape(asked), shown_shape(there) + ", which it has plans for");
+    if (asked != there && in_force("sequence_length"))
+      refuse("training.sequence_lengths", shown_shape(asked), shown_shape(there) + ", which it has plans for");
   }
 
   void check_plan(const Plan& plan, const PlanRecord& record, const std::string& method) {
@@ -87,12 +88,14 @@ class FitChecker {
     const bool accumulates = method.training.accumulates();
     const Section needed = accumulates ? Section::micro_step : Section::train_step;
     if (!plan.has[static_cast<int>(needed)])
-      refuse("sections", std::string("no ") + kSectionNames[static_cast<int>(needed)], "what training with accumulation " +
-             std::to_string(method.training.accumulation) + (method.training.clip_norm ? " and a clip norm" : "") + " runs");
+      refuse("sections", std::string("no ") + kSectionNames[static_cast<int>(needed)],
+             "what training with accumulation " + std::to_string(method.training.accumulation) +
+                 (method.training.clip_norm ? " and a clip norm" : "") + " runs");
     if (!manifest_.generation) return;  // before format 1.2 every plan of a method could answer
     for (const Section answers : {Section::prefill, Section::decode})
       if (plan.has[static_cast<int>(answers)])
-        refuse("sections", kSectionNames[static_cast<int>(answers)], "no others than train_step, micro_step, apply_step, finish, evaluate_step");
+        refuse("sections", kSectionNames[static_cast<int>(answers)],
+               "no others than train_step, micro_step, apply_step, finish, evaluate_step");
   }
 
   static bool finishes(const Plan& plan) { return plan.has[static_cast<int>(Section::finish)]; }
@@ -155,7 +158,9 @@ class FitChecker {
 
 }  // namespace
 
-void verify_method(const Method& method, const std::vector<Plan>& plans, const Manifest& manifest) { FitChecker(manifest).check(method, plans); }
+void verify_method(const Method& method, const std::vector<Plan>& plans, const Manifest& manifest) {
+  FitChecker(manifest).check(method, plans);
+}
 void verify_generation(const PlanRecord& record, const Plan& plan, const Manifest& manifest) { FitChecker(manifest).check(record, plan); }
 
 }  // namespace bespoke

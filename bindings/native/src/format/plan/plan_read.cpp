@@ -30,14 +30,22 @@ class Reader : public PieceTaker {
   void take(const std::string& container, const std::string& key, Json& value) override {
     where_ = container.empty() ? "" : container + ".";
     where_ += key;
-    if (container == "values") take_value(value);
-    else if (container == "graphs") take_graph(value);
-    else if (!container.empty()) take_instruction(p_.sections[section_], value);
-    else if (key == "method") p_.method = value.get<std::string>();
-    else if (key == "sequence_length") p_.sequence_length = whole(value);
-    else if (key == "batch_size") p_.batch_size = whole(value);
-    else if (key == "replayable") p_.replayable = value.get<bool>();
-    else if (key == "estimate") p_.estimate = estimate_of(value);
+    if (container == "values")
+      take_value(value);
+    else if (container == "graphs")
+      take_graph(value);
+    else if (!container.empty())
+      take_instruction(p_.sections[section_], value);
+    else if (key == "method")
+      p_.method = value.get<std::string>();
+    else if (key == "sequence_length")
+      p_.sequence_length = whole(value);
+    else if (key == "batch_size")
+      p_.batch_size = whole(value);
+    else if (key == "replayable")
+      p_.replayable = value.get<bool>();
+    else if (key == "estimate")
+      p_.estimate = estimate_of(value);
   }
 
  private:
@@ -71,8 +79,10 @@ class Reader : public PieceTaker {
     out.lifetime = one_of<Lifetime>(value["lifetime"]);
     Json& place = value["place"];
     out.place = one_of<PlaceKind>(place["kind"]);
-    if (out.place == PlaceKind::named) out.where = name(place["name"]);
-    else out.where = whole(place[out.place == PlaceKind::number ? "number" : "offset"]);
+    if (out.place == PlaceKind::named)
+      out.where = name(place["name"]);
+    else
+      out.where = whole(place[out.place == PlaceKind::number ? "number" : "offset"]);
     p_.values.push_back(out);
   }
 
@@ -100,7 +110,9 @@ class Reader : public PieceTaker {
     Instruction out{};
     out.op = one_of<Op>(i["op"]);
     switch (out.op) {
-      case Op::load: out.a = name(i["group"]); break;
+      case Op::load:
+        out.a = name(i["group"]);
+        break;
       case Op::call:
         out.a = whole<uint32_t>(i["graph"]);
         out.b = static_cast<uint32_t>(p_.references.size());
@@ -109,7 +121,9 @@ class Reader : public PieceTaker {
         for (const Json& operand : i["operands"]) take_reference(operand);
         for (const Json& result : i["results"]) take_reference(result["to"], one_of<How>(result["how"]));
         break;
-      case Op::zero: out.a = id(i["value"]); break;
+      case Op::zero:
+        out.a = id(i["value"]);
+        break;
       case Op::noise:
         out.a = id(i["value"]);
         out.b = whole<uint32_t>(i["query"]);
@@ -130,15 +144,19 @@ class Reader : public PieceTaker {
         out.a = name(i["name"]);
         out.b = id(i["source"]);
         break;
-      case Op::free: take_free(i, out); break;
+      case Op::free:
+        take_free(i, out);
+        break;
     }
     section.push_back(out);
   }
 
   void take_free(Json& i, Instruction& out) {
     out.group = !i["group"].is_null();
-    if (i["value"].is_null() != out.group) out.a = kNothing;  // both or neither
-    else out.a = out.group ? name(i["group"]) : id(i["value"]);
+    if (i["value"].is_null() != out.group)
+      out.a = kNothing;  // both or neither
+    else
+      out.a = out.group ? name(i["group"]) : id(i["value"]);
   }
 
   Plan& p_;

@@ -20,9 +20,8 @@ PlanRules read() {  // our own document, so nothing in it is in doubt
   const Json& document = *owned;
   PlanRules rules{};
   for (const Json& row : document["values"])
-    rules.values.push_back({one_of<Role>(row["role"]), one_of<Lifetime>(row["lifetime"]),
-                            one_of<PlaceKind>(row["place"]), one_of<DType>(row["dtype"]),
-                            row["least_rank"].get<int>(), row["most_rank"].get<int>()});
+    rules.values.push_back({one_of<Role>(row["role"]), one_of<Lifetime>(row["lifetime"]), one_of<PlaceKind>(row["place"]),
+                            one_of<DType>(row["dtype"]), row["least_rank"].get<int>(), row["most_rank"].get<int>()});
   for (const auto& [name, dtype] : document["batch"].items()) rules.batch[name] = one_of<DType>(dtype);
   for (const auto& [name, dtype] : document["scalars"].items()) rules.scalars[name] = one_of<DType>(dtype);
   rules.option_prefix = document["option_scalars"]["prefix"].get<std::string>();

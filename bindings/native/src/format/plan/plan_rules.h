@@ -18,8 +18,8 @@ struct Allowed {  // one kind of value
   int least_rank, most_rank;
 
   bool is(const Value& value) const {
-    return role == value.role && lifetime == value.lifetime && place == value.place && dtype == value.dtype &&
-           value.rank >= least_rank && value.rank <= most_rank;
+    return role == value.role && lifetime == value.lifetime && place == value.place && dtype == value.dtype && value.rank >= least_rank &&
+           value.rank <= most_rank;
   }
 };
 
@@ -27,8 +27,8 @@ struct SectionRule {  // what a section may touch besides `section`, `state`, `b
   std::vector<Lifetime> lifetimes;
   bool batch, noise;
   std::vector<Role> stores;  // the state that it may store
-  bool options, arrays;  // the scalars and the batch tensors that a method declares
-  std::string prompt;  // of how many tokens: "T", "1" or none
+  bool options, arrays;      // the scalars and the batch tensors that a method declares
+  std::string prompt;        // of how many tokens: "T", "1" or none
   std::vector<std::string> scalars, emits;
 };
 

@@ -49,7 +49,8 @@ class ValueChecker {
       uint64_t& total = totals[static_cast<size_t>(value.lifetime)];
       total += (checked_bytes(p_, id) + 63) / 64 * 64;
       if (total > rules_.region_bytes && in_force("region"))
-        refuse("more than " + std::to_string(rules_.region_bytes) + " bytes of " + say(kLifetimeNames, value.lifetime) + " values", "fewer");
+        refuse("more than " + std::to_string(rules_.region_bytes) + " bytes of " + say(kLifetimeNames, value.lifetime) + " values",
+               "fewer");
     }
     for (const uint32_t id : states) check_owner(id, pieces);
   }
@@ -99,8 +100,8 @@ class ValueChecker {
     if (value.role == Role::weight && name.find('.') == std::string::npos) refuse(got, "<group>.<tensor>");
     if (value.role == Role::scalar && in_force("scalar")) {
       const auto found = rules_.scalars.find(name);
-      const bool known = is_option(rules_, name) ? value.dtype == rules_.option_dtype
-                                                 : found != rules_.scalars.end() && found->second == value.dtype;
+      const bool known =
+          is_option(rules_, name) ? value.dtype == rules_.option_dtype : found != rules_.scalars.end() && found->second == value.dtype;
       if (!known) refuse(got, "one of " + scalars());
     }
     if (value.role == Role::batch && in_force("batch")) check_batch(id, name, got);
@@ -121,10 +122,9 @@ class ValueChecker {
     }
     const int64_t* shape = p_.shape(id);
     const Value& value = p_.values[id];
-    const bool same = value.dtype == expected.dtype && value.rank == 2 && static_cast<Wide>(shape[0]) == expected.rows &&
-                      shape[1] == expected.length;
-    if (!same)
-      refuse(got, say(kDTypeNames, expected.dtype) + " [" + shown(expected.rows) + ", " + std::to_string(expected.length) + "]");
+    const bool same =
+        value.dtype == expected.dtype && value.rank == 2 && static_cast<Wide>(shape[0]) == expected.rows && shape[1] == expected.length;
+    if (!same) refuse(got, say(kDTypeNames, expected.dtype) + " [" + shown(expected.rows) + ", " + std::to_string(expected.length) + "]");
   }
 
   std::string allowed_of(Role role) const {

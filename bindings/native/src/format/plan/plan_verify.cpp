@@ -4,6 +4,7 @@
 // state stored once per step or never. What each value is by itself: plan_values.cpp.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
@@ -96,22 +97,35 @@ class PlanChecker {
       const Instruction& i = code[position_];
       for_reads(p_, i, [&](const Reference& reference) { check_read(reference); });
       switch (i.op) {
-        case Op::load: loaded_.insert(p_.names[i.a]); break;
-        case Op::call: check_call(i); break;
-        case Op::store: check_store(i); break;
-        case Op::free: check_free(i); break;
-        case Op::record: check_record(i); break;
+        case Op::load:
+          loaded_.insert(p_.names[i.a]);
+          break;
+        case Op::call:
+          check_call(i);
+          break;
+        case Op::store:
+          check_store(i);
+          break;
+        case Op::free:
+          check_free(i);
+          break;
+        case Op::record:
+          check_record(i);
+          break;
         case Op::emit:
           check_emit(i);
           emitted.insert(p_.names[i.a]);
           break;
         case Op::noise:
-          if (!rule_->noise) refuse(at(), std::string("noise in section ") + kSectionNames[section_], "noise in a step, whose number it is drawn by");
+          if (!rule_->noise)
+            refuse(at(), std::string("noise in section ") + kSectionNames[section_], "noise in a step, whose number it is drawn by");
           if (i.b >= rules_.query) refuse(at(), "query " + std::to_string(i.b), "a query below " + std::to_string(rules_.query));
           check_float32(i.a, "noise of", "noise");
           define(Reference{i.a}, How::make);
           break;
-        case Op::zero: define(Reference{i.a}, How::make); break;
+        case Op::zero:
+          define(Reference{i.a}, How::make);
+          break;
       }
     }
     for (const std::string& metric : rule_->emits) {
@@ -135,7 +149,9 @@ class PlanChecker {
       if (result.how == How::add_to) check_float32(result.value, "add_to of", "add_to");
       define(result, result.how);
     }
-    if (in_force("overlap")) check_overlaps(i);
+    if (!in_force("overlap")) return;
+    if (const std::optional<uint32_t> result = overlapping_result(p_, i))
+      refuse(at(*result), "a result over an operand or result of its call", "bytes of its own");
   }
 
   void check_record(const Instruction& i) {
@@ -176,57 +192,10 @@ class PlanChecker {
     }
   }
 
-  // No result may share a byte with an operand or another result of its call.
-  void check_overlaps(const Instruction& i) const {
-    std::map<int64_t, std::map<uint64_t, std::pair<uint64_t, bool>>> spans;  // home -> first byte -> (end, result)
-    for (uint32_t n = 0; n < i.c + i.d; n++) {
-      const Reference& reference = p_.references[i.b + n];
-      const Span span = span_of(reference);
-      const bool result = n >= i.c;
-      if (span.begin == span.end) continue;
-      auto& home = spans[span.home];
-      auto next = home.lower_bound(span.begin);
-      uint64_t begin = span.begin, end = span.end;
-      const auto clash = [&](const std::pair<uint64_t, bool>& other) {
-        if (result) refuse(at(reference.value), "a result over an operand or result of its call", "bytes of its own");
-        end = std::max(end, other.first);  // operands may overlap each other: together they are one
-      };
-      if (next != home.begin() && std::prev(next)->second.first > begin) {
-        --next;
-        begin = next->first;
-      }
-      while (next != home.end() && next->first < end) {
-        clash(next->second);
-        next = home.erase(next);
-      }
-      home[begin] = {end, result};
-    }
-  }
-
-  struct Span {
-    int64_t home;  // -1 arena, -2 scratch, else the value
-    uint64_t begin, end;
-  };
-
-  Span span_of(const Reference& reference) const {  // a range placed at run time may be anywhere in its value
-    const Value& v = p_.values[reference.value];
-    Span span{static_cast<int64_t>(reference.value), 0, 0};
-    if (v.place == PlaceKind::arena || v.place == PlaceKind::scratch) {
-      span.home = v.place == PlaceKind::arena ? -1 : -2;
-      span.begin = static_cast<uint64_t>(v.where);
-    }
-    const uint64_t size = checked_bytes(p_, reference.value);
-    span.end = span.begin + size;
-    if (reference.rows < 0 || reference.scalar >= 0) return span;
-    const uint64_t row = size / static_cast<uint64_t>(p_.shape(reference.value)[0]);
-    span.begin += static_cast<uint64_t>(reference.start) * row;
-    span.end = span.begin + static_cast<uint64_t>(reference.rows) * row;
-    return span;
-  }
-
   void check_store(const Instruction& i) {
     const std::vector<Role>& stores = rule_->stores;
-    if (stores.empty()) refuse(at(), std::string("a store in section ") + kSectionNames[section_], "stores in train_step, apply_step or finish");
+    if (stores.empty())
+      refuse(at(), std::string("a store in section ") + kSectionNames[section_], "stores in train_step, apply_step or finish");
     const Value& state = value(i.a);
     const bool twice = stored_.count(i.a) != 0;
     if (state.lifetime != Lifetime::state || twice) {
@@ -285,13 +254,14 @@ class PlanChecker {
     if (reference.scalar < 0) return;
     const Value& scalar = value(static_cast<uint32_t>(reference.scalar));
     if (scalar.rank || scalar.dtype != DType::int64 || (scalar.role != Role::scalar && scalar.role != Role::constant)) {
-      refuse(at(static_cast<uint32_t>(reference.scalar)), std::string(say(kRoleNames, scalar.role)) + " " +
-             say(kDTypeNames, scalar.dtype), "an integer scalar");
+      refuse(at(static_cast<uint32_t>(reference.scalar)), std::string(say(kRoleNames, scalar.role)) + " " + say(kDTypeNames, scalar.dtype),
+             "an integer scalar");
     }
     if (scalar.place != PlaceKind::number || !in_force("number")) return;
     if (scalar.where >= -int64_t{reference.start} && scalar.where <= rows - reference.rows - reference.start) return;
-    refuse(at(reference.value), std::to_string(reference.rows) + " rows from " + std::to_string(reference.start) + " + " +
-           std::to_string(scalar.where), "a range within " + std::to_string(rows) + " rows");
+    refuse(at(reference.value),
+           std::to_string(reference.rows) + " rows from " + std::to_string(reference.start) + " + " + std::to_string(scalar.where),
+           "a range within " + std::to_string(rows) + " rows");
   }
 
   bool shape_is(const Reference& reference, const int64_t* shape, size_t rank) const {
@@ -338,12 +308,13 @@ class PlanChecker {
     if (v.role == Role::batch) {
       const std::string length = rule_->prompt == "T" ? std::to_string(p_.sequence_length) : rule_->prompt;
       given = name.compare(0, 7, "prompt_") == 0 ? !length.empty() && name == "prompt_" + length
-              : array_name(name).empty()           ? rule_->batch
-                                                   : rule_->arrays;
+              : array_name(name).empty()         ? rule_->batch
+                                                 : rule_->arrays;
     }
     if (given || is_let_through(v)) return;
     const bool bound = v.lifetime == Lifetime::call;
-    const std::string what = bound ? std::string(say(kRoleNames, v.role)) + " '" + name + "'" : std::string("a ") + say(kLifetimeNames, v.lifetime) + " value";
+    const std::string what =
+        bound ? std::string(say(kRoleNames, v.role)) + " '" + name + "'" : std::string("a ") + say(kLifetimeNames, v.lifetime) + " value";
     refuse(at(id), what + " in section " + kSectionNames[section_], "what the runtime gives to the section");
   }
 

@@ -19,7 +19,7 @@ int preallocate(int descriptor, size_t size) { return posix_fallocate(descriptor
 int keep_room(int descriptor, size_t size) {
   if (fallocate(descriptor, FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size)) == 0) return 0;
   if (errno != EOPNOTSUPP && errno != ENOSYS) return errno;
-  struct statvfs found {};  // a file system that takes room only when it is written to
+  struct statvfs found{};  // a file system that takes room only when it is written to
   if (fstatvfs(descriptor, &found) != 0) return errno;
   return found.f_bavail * found.f_frsize < size ? ENOSPC : 0;
 }

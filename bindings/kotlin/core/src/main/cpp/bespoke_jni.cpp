@@ -21,25 +21,26 @@ std::vector<std::string> texts_of(JNIEnv* env, jobjectArray arrays) {
 }
 
 jlong open(JNIEnv* env, jclass, jbyteArray path, jint descriptor, jlong offset, jlong size, jbyteArray state, jdouble memory_mb,
-           jbyteArray pin, jbyteArray key, jboolean require_authenticated, jint threads, jbyteArray cache, jint limit_counts, jobject given) {
+           jbyteArray pin, jbyteArray key, jboolean require_authenticated, jint threads, jbyteArray cache, jint limit_counts,
+           jobject given) {
   return guarded<jlong>(env, 0, [&] {
     const Call call(env, given);
     const Bundle bundle(env, path, descriptor, offset, size);
     Options options(env, pin, key, require_authenticated);
     options.cache = bytes_of(env, cache);
     options.given.cache = text(options.cache);
-    options.given.memory_mb = memory_mb, options.given.threads = threads, options.given.limit_counts = static_cast<bespoke_limit_counts>(limit_counts);
+    options.given.memory_mb = memory_mb, options.given.threads = threads,
+    options.given.limit_counts = static_cast<bespoke_limit_counts>(limit_counts);
     const std::string folder = bytes_of(env, state);
     bespoke_model* model = nullptr;
-    checked(env, [&](bespoke_error** error) { return bespoke_open(&bundle.given, text(folder), &options.given, &call.given, &model, error); });
+    checked(env,
+            [&](bespoke_error** error) { return bespoke_open(&bundle.given, text(folder), &options.given, &call.given, &model, error); });
     return reinterpret_cast<jlong>(model);
   });
 }
 
 void close(JNIEnv* env, jclass, jlong model) {
-  guarded(env, [&] {
-    checked(env, [&](bespoke_error** error) { return bespoke_close(pointer<bespoke_model>(model), -1, error); });
-  });
+  guarded(env, [&] { checked(env, [&](bespoke_error** error) { return bespoke_close(pointer<bespoke_model>(model), -1, error); }); });
 }
 
 void install(JNIEnv* env, jclass, jobjectArray archives, jbyteArray folder, jbyteArray pin, jbyteArray key, jboolean require_authenticated,
@@ -51,7 +52,9 @@ void install(JNIEnv* env, jclass, jobjectArray archives, jbyteArray folder, jbyt
     for (const std::string& path : paths) archived.push_back(text(path));
     const Options options(env, pin, key, require_authenticated);
     const std::string target = bytes_of(env, folder);
-    checked(env, [&](bespoke_error** error) { return bespoke_install(archived.data(), archived.size(), text(target), &options.given, &call.given, error); });
+    checked(env, [&](bespoke_error** error) {
+      return bespoke_install(archived.data(), archived.size(), text(target), &options.given, &call.given, error);
+    });
   });
 }
 
@@ -60,15 +63,12 @@ jbyteArray authenticated(JNIEnv* env, jclass, jlong model) {
 }
 
 void set_limit(JNIEnv* env, jclass, jlong model, jdouble memory_mb) {
-  guarded(env, [&] {
-    checked(env, [&](bespoke_error** error) { return bespoke_set_limit(pointer<bespoke_model>(model), memory_mb, error); });
-  });
+  guarded(env,
+          [&] { checked(env, [&](bespoke_error** error) { return bespoke_set_limit(pointer<bespoke_model>(model), memory_mb, error); }); });
 }
 
 void set_pace(JNIEnv* env, jclass, jlong model, jdouble share) {
-  guarded(env, [&] {
-    checked(env, [&](bespoke_error** error) { return bespoke_set_pace(pointer<bespoke_model>(model), share, error); });
-  });
+  guarded(env, [&] { checked(env, [&](bespoke_error** error) { return bespoke_set_pace(pointer<bespoke_model>(model), share, error); }); });
 }
 
 // ---- verbs of the store -------------------------------------------------------------------------------------------------
@@ -218,7 +218,9 @@ void reset_for_new_base(JNIEnv* env, jclass, jbyteArray path, jint descriptor, j
     const Bundle bundle(env, path, descriptor, offset, size);
     const Options options(env, pin, key, require_authenticated);
     const std::string folder = bytes_of(env, state);
-    checked(env, [&](bespoke_error** error) { return bespoke_reset_for_new_base(&bundle.given, text(folder), &options.given, &call.given, error); });
+    checked(env, [&](bespoke_error** error) {
+      return bespoke_reset_for_new_base(&bundle.given, text(folder), &options.given, &call.given, error);
+    });
   });
 }
 
@@ -286,9 +288,7 @@ jlong session_open(JNIEnv* env, jclass, jlong model, jlong max_tokens, jdouble t
     generation.seed = static_cast<uint64_t>(seed), generation.stop_texts = text(stops);
     generation.notes = notes;
     bespoke_session* session = nullptr;
-    checked(env, [&](bespoke_error** error) {
-      return bespoke_session_open(pointer<bespoke_model>(model), &generation, &session, error);
-    });
+    checked(env, [&](bespoke_error** error) { return bespoke_session_open(pointer<bespoke_model>(model), &generation, &session, error); });
     return reinterpret_cast<jlong>(session);
   });
 }
@@ -306,9 +306,8 @@ jobject session_next(JNIEnv* env, jclass, jlong session, jobject given) {
   return guarded<jobject>(env, nullptr, [&] {
     const Call call(env, given);
     const bespoke_piece* piece = nullptr;
-    checked(env, [&](bespoke_error** error) {
-      return bespoke_session_next(pointer<bespoke_session>(session), &call.given, &piece, error);
-    });
+    checked(env,
+            [&](bespoke_error** error) { return bespoke_session_next(pointer<bespoke_session>(session), &call.given, &piece, error); });
     jobject made = env->NewObject(classes.piece, classes.make_piece, array_of(env, piece->text.data), static_cast<jlong>(piece->token),
                                   static_cast<jlong>(piece->tokens), static_cast<jint>(piece->ended));
     check_java(env);

@@ -53,8 +53,8 @@ T* pointer(jlong handle) {
 [[noreturn]] inline void throw_failure(JNIEnv* env, bespoke_status status, bespoke_error* error) {
   if (!env->ExceptionCheck()) {  // what the app's progress has thrown comes first
     jbyteArray parts[5] = {};
-    const char* words[] = {error ? error->subject : "", error ? error->got : "", error ? error->expected : "", error ? error->next_step : "",
-                           error && error->references ? error->references : ""};
+    const char* words[] = {error ? error->subject : "", error ? error->got : "", error ? error->expected : "",
+                           error ? error->next_step : "", error && error->references ? error->references : ""};
     bool whole = true;
     for (size_t i = 0; i < 5 && whole; i++) {
       const auto size = static_cast<jsize>(std::strlen(words[i]));
@@ -154,9 +154,9 @@ struct Call {
   static int32_t tell(void* context, const bespoke_progress* progress) {
     const Call& call = *static_cast<Call*>(context);
     if (call.env->ExceptionCheck()) return 1;
-    const jboolean goes_on =
-        call.env->CallBooleanMethod(call.receiver, classes.on_progress, static_cast<jint>(progress->phase), static_cast<jlong>(progress->step),
-                                    static_cast<jlong>(progress->steps), progress->loss, static_cast<jlong>(progress->footprint_bytes));
+    const jboolean goes_on = call.env->CallBooleanMethod(call.receiver, classes.on_progress, static_cast<jint>(progress->phase),
+                                                         static_cast<jlong>(progress->step), static_cast<jlong>(progress->steps),
+                                                         progress->loss, static_cast<jlong>(progress->footprint_bytes));
     return call.env->ExceptionCheck() || !goes_on;
   }
 };
