@@ -42,10 +42,10 @@ ThisCall::ThisCall(CallSettings settings, bool computes)
 ThisCall::~ThisCall() { innermost = outer_; }
 
 void ThisCall::check() {
-  if (innermost && !innermost->computes_) check_while_waiting();
+  if (innermost && !innermost->computes_) check_for_turn();
 }
 
-void ThisCall::check_while_waiting() {
+void ThisCall::check_for_turn() {
   if (innermost && !innermost->committed_ && innermost->end_.must_end()) throw Abandoned{};
 }
 
@@ -57,7 +57,13 @@ void ThisCall::tell(int64_t done, int64_t all) {
   check();
 }
 
-double ThisCall::busy_seconds() { return innermost ? innermost->busy_seconds_ : CallSettings().busy_seconds; }
+double ThisCall::busy_seconds() {
+  const double otherwise = CallSettings().busy_seconds;
+  if (!innermost) return otherwise;
+  const double said = innermost->busy_seconds_;
+  if (!innermost->computes_ || !innermost->end_.must_end()) return said;
+  return said < 0 ? otherwise : std::min(said, otherwise);
+}
 
 Committed::Committed() : call_(innermost) {
   if (call_) call_->committed_++;
@@ -67,11 +73,12 @@ Committed::~Committed() {
   if (call_) call_->committed_--;
 }
 
-bool wait_until(const std::function<bool()>& ready, double seconds) {
+bool wait_for_others(const std::function<bool()>& ready) {
   const auto since = CallSettings::Clock::now();
   while (!ready()) {
-    ThisCall::check_while_waiting();
-    if (seconds >= 0 && std::chrono::duration<double>(CallSettings::Clock::now() - since).count() > seconds) return false;
+    ThisCall::check();
+    const double most = ThisCall::busy_seconds();
+    if (most >= 0 && std::chrono::duration<double>(CallSettings::Clock::now() - since).count() > most) return false;
     std::this_thread::sleep_for(kPoll);
   }
   return true;

@@ -68,9 +68,11 @@ class ThisCall {
 
   // Throws Abandoned where the call must end. Nothing where this thread serves none, or where the call is committed.
   static void check();
-  static void check_while_waiting();            // the same, also of a call that computes
+  static void check_for_turn();                 // the same, also of a call that computes: it has not begun
   static void tell(int64_t done, int64_t all);  // how many examples, or bytes of files, are done; with a `check` before and after
-  static double busy_seconds();                 // of this thread's call, or what a call has that says nothing
+  // How long to wait for another process: what this thread's call says, or what one has that says nothing. A call that computes and has
+  // to end still commits what it has done: it waits, but for no longer than one that says nothing.
+  static double busy_seconds();
 
  private:
   friend class Committed;
@@ -93,8 +95,7 @@ class Committed {
   ThisCall* const call_;
 };
 
-// Waits in short sleeps until `ready`, for at most `seconds` (less than 0: however long it takes); whether it is. Throws Abandoned where
-// the call of this thread must end.
-bool wait_until(const std::function<bool()>& ready, double seconds);
+// Waits in short sleeps until another process lets go, for at most ThisCall::busy_seconds; whether it did. Throws Abandoned as `check`.
+bool wait_for_others(const std::function<bool()>& ready);
 
 }  // namespace bespoke

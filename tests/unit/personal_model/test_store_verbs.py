@@ -16,12 +16,22 @@ from tests.unit.personal_model.tiny import numbers
 
 # Holds the lock on a state's files, as a process in the middle of a commit does.
 HOLDS = """
-import fcntl, sys
+import fcntl, sys, time
 held = open(sys.argv[1], "r+")
 fcntl.flock(held, fcntl.LOCK_EX)
 print("held", flush=True)
 sys.stdin.read()
+time.sleep(float(sys.argv[2]))
 """
+
+
+def holder(state: Path, seconds: float = 0) -> subprocess.Popen[bytes]:
+    """Holds the lock until its input ends, and for some seconds after it."""
+    command = [sys.executable, "-c", HOLDS, str(state / "files.lock"), str(seconds)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"held\n"
+    return process
 
 
 def test_a_list_of_examples_is_added_whole_or_not_at_all(opened: Open) -> None:
@@ -84,18 +94,29 @@ def test_idle_memory_is_given_back_and_the_conversation_goes_on(opened: Open) ->
 def test_a_call_waits_for_another_process_as_long_as_it_was_told(tiny_bundle: Path, tmp_path: Path) -> None:
     state = tmp_path / "alice"
     PersonalModel.open(tiny_bundle, state).close()
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDS, state / "files.lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert holder.stdout is not None
-    assert holder.stdin is not None
+    held = holder(state)
     try:
-        assert holder.stdout.readline() == b"held\n"
         with pytest.raises(Unavailable, match=r"0\.05 s"):
             PersonalModel.open(tiny_bundle, state, busy_seconds=0.05)
     finally:
-        holder.stdin.close()
-        holder.wait()
+        held.communicate()
     PersonalModel.open(tiny_bundle, state, busy_seconds=None).close()
     with pytest.raises(ConfigError, match="busy_seconds"):
         PersonalModel.open(tiny_bundle, state, busy_seconds=-1)
+
+
+def test_a_training_that_is_stopped_waits_for_another_process_and_commits(opened: Open, tmp_path: Path) -> None:
+    model = opened(engine="torch")  # type: ignore[arg-type]
+    held: list[subprocess.Popen[bytes]] = []
+
+    def hold(step: int, _: float) -> None:
+        held.append(holder(tmp_path / "alice", seconds=0.3))
+        assert held[-1].stdin is not None
+        held[-1].stdin.close()
+
+    report = model.train(run_steps=9, on_step=hold, stop=lambda: bool(held))
+    assert report.stopped_because == "stop_requested"
+    run = model.current_run()
+    assert run is not None
+    assert run.step == report.total_steps == len(held) > 0
+    assert [process.wait() for process in held] == [0] * len(held)

@@ -39,7 +39,7 @@ CallQueue::Turn CallQueue::turn(double seconds) {
     const auto since = CallSettings::Clock::now();
     try {
       while (!is_free()) {
-        ThisCall::check_while_waiting();
+        ThisCall::check_for_turn();
         if (seconds > 0 && std::chrono::duration<double>(CallSettings::Clock::now() - since).count() > seconds)
           throw Error(Kind::Busy, "the model", std::string("a call while another one ") + what_ + ", after the time that it may wait",
                       "one such call at a time", "Wait longer, or cancel the other one");

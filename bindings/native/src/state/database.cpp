@@ -47,7 +47,7 @@ int wait_for_others(void* since, int times) {
   const double most = ThisCall::busy_seconds();
   if (most >= 0 && std::chrono::duration<double>(now - began).count() >= most) return 0;
   try {
-    ThisCall::check_while_waiting();
+    ThisCall::check();
   } catch (const Abandoned&) {
     return 0;  // Statement::check throws it again, on this side of SQLite
   }
@@ -71,7 +71,7 @@ Statement::~Statement() { sqlite3_finalize(statement_); }
 
 void Statement::check(int code) {
   if (code == SQLITE_OK || code == SQLITE_ROW || code == SQLITE_DONE) return;
-  if ((code & 0xff) == SQLITE_BUSY) ThisCall::check_while_waiting();
+  if ((code & 0xff) == SQLITE_BUSY) ThisCall::check();
   throw error_of(database_.connection(), database_.subject());
 }
 

@@ -78,9 +78,9 @@ bool LockFile::take() {
 }
 
 FilesLock::FilesLock(const std::string& folder) : file_(folder, kFilesLock) {
-  const double seconds = ThisCall::busy_seconds();
-  if (wait_until([this] { return file_.take(); }, seconds)) return;
-  throw Error(Kind::Unavailable, folder + "/" + kFilesLock, "a lock that another process has held for more than " + repr_of(seconds) + " s",
+  if (wait_for_others([this] { return file_.take(); })) return;
+  throw Error(Kind::Unavailable, folder + "/" + kFilesLock,
+              "a lock that another process has held for more than " + repr_of(ThisCall::busy_seconds()) + " s",
               "a commit of a few seconds at most", "End the process that holds it, or wait and try again");
 }
 
