@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Formats the C and C++ of the device core, of the JNI binding and of the tests (.clang-format), or checks it.
 
-    python tools/format_native.py [--check]
+python tools/format_native.py [--check]
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from bespoke.core.handle import Handle
 from bespoke.data.example_json import example_json
 from bespoke.errors import DataError, GenerationError, kind_of
 from bespoke.remedies import setting, verb
-from bespoke.rules.records import AnswerPiece, Classification, Score
+from bespoke.rules.records import AnswerPiece, Classification, Description, Score
 from bespoke.rules.report import AnswerPair, BehaviourReport, Evaluation
 from bespoke.tasks import Task, TaskReport, judge
 
@@ -30,7 +30,7 @@ ANSWER_TOKENS = 96  # as many as a build lets the base answer with
 
 
 class AnsweringModel:
-    """The part of `PersonalModel` that evaluates and answers."""
+    """The part of `PersonalModel` that evaluates, answers and says what it is."""
 
     def __init__(self, bundle: Bundle, core: Handle, engine: Engine) -> None:
         self._bundle = bundle
@@ -208,6 +208,22 @@ class AnsweringModel:
             labels: The texts to choose from.
         """
         return classification_of(self._judge("classify", prompt_json(prompt), answers_json("labels", labels)))
+
+    def describe(self) -> Description:
+        """What the open bundle is: its model, licence, context, methods and targets."""
+        return self._core.describe()
+
+    def count_tokens(self, prompt: str | Sequence[Any]) -> int:
+        """How many tokens a prompt takes, as a new conversation would read it: messages, a text or token ids."""
+        return self._core.count_tokens(prompt_json(prompt))
+
+    def trim(self) -> None:
+        """Gives the memory back that the model keeps between calls. The next answer computes its conversation again.
+
+        Raises Busy while a call computes.
+        """
+        self._core.trim()
+        self._engine.trim()
 
     def _judge(self, what: Judged, prompt: str, answers: str) -> Any:
         self._core.check_open()

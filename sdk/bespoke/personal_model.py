@@ -22,7 +22,7 @@ from bespoke.engines import engine_for
 from bespoke.errors import AdapterError, ConfigError, DataError, kind_of, shown
 from bespoke.examples import Examples
 from bespoke.remedies import setting
-from bespoke.rules.records import AdapterFormat, AddedExample, Description, PlannedTraining, Run, Version
+from bespoke.rules.records import AdapterFormat, AddedExample, PlannedTraining, Run, Version
 from bespoke.rules.report import Progress, TrainReport
 from bespoke.system.descriptors import opens_files
 from bespoke.system.malloc import steady_malloc
@@ -77,9 +77,7 @@ class PersonalModel(AnsweringModel):
                 Unavailable. None: however long it takes.
         """
         if busy_seconds is not None:
-            busy_seconds = arguments.number(
-                "busy_seconds", busy_seconds, "0 or more seconds, or None", lambda s: s >= 0
-            )
+            busy_seconds = arguments.number("busy_seconds", busy_seconds, "0 or more, or None", lambda s: s >= 0)
         bundle, state = arguments.folder("bundle", bundle), arguments.folder("state", state)
         if memory_mb is not None:
             memory_mb = _megabytes(memory_mb)
@@ -136,22 +134,6 @@ class PersonalModel(AnsweringModel):
     def authenticated(self) -> Authenticated:
         """What proved the bundle when it was opened: "pin", "signature" or "none"."""
         return self._bundle.authenticated
-
-    def describe(self) -> Description:
-        """What the open bundle is: its model, licence, context, methods and targets."""
-        return self._core.describe()
-
-    def count_tokens(self, prompt: str | Sequence[Any]) -> int:
-        """How many tokens a prompt takes, as a new conversation would read it: messages, a text or token ids."""
-        return self._core.count_tokens(prompt_json(prompt))
-
-    def trim(self) -> None:
-        """Gives the memory back that the model keeps between calls. The next answer computes its conversation again.
-
-        Raises Busy while a call computes.
-        """
-        self._core.trim()
-        self._engine.trim()
 
     @property
     def targets(self) -> tuple[str, ...]:

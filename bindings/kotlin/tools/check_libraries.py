@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """check_libraries.py ABI FOLDER [--glibc] [--absent PATH ...]: what build_with_ndk.sh has made is what an app can ship.
 
-Of the ABI, aligned to pages of 16 KB, without a run path; the core exports the functions of the headers, the binding JNI_OnLoad, and
+Of the ABI, aligned to pages of 16 KB, without a run path; the core exports what the headers declare, the binding JNI_OnLoad, and
 neither anything else; no path of the machine that built them stands in them. --glibc: built by another toolchain, as the tests do.
 """
 

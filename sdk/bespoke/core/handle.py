@@ -29,7 +29,6 @@ from bespoke.core.library import (
     CGeneration,
     COptions,
     CPiece,
-    CProgress,
     CTraining,
     Library,
     OnProgress,
@@ -37,7 +36,8 @@ from bespoke.core.library import (
     struct,
     text,
 )
-from bespoke.core.process import POLL_SECONDS, check_process
+from bespoke.core.process import check_process
+from bespoke.core.reported import progress_of, until_none
 from bespoke.errors import Busy, StateError
 from bespoke.remedies import verb
 from bespoke.rules.records import (
@@ -51,12 +51,11 @@ from bespoke.rules.records import (
     Run,
     Version,
 )
-from bespoke.rules.report import Listener, Phase, Progress
+from bespoke.rules.report import Listener, Progress
 
 __all__ = ["Handle", "Place", "Request"]
 
 Stop = Callable[[], bool]
-_PHASES: tuple[Phase, ...] = get_args(Phase)  # by their numbers in C
 _ENDS: tuple[AnswerEnd, ...] = get_args(AnswerEnd)  # by their numbers in C, from 1
 
 
@@ -314,7 +313,7 @@ class Handle:
         def report(_: Any, progress: Any) -> int:
             begun.set()
             if on_progress is not None and not gone.is_set():  # without `on_progress`, as for a token, nobody waits
-                reported.put(_progress(progress.contents))
+                reported.put(progress_of(progress.contents))
                 heard.acquire()
             return int(stopped.is_set())
 
@@ -328,7 +327,7 @@ class Handle:
                 done = alone.submit(call_it, name, session or model, *arguments, c.byref(call))
                 done.add_done_callback(lambda _: reported.put(None))
                 try:
-                    for progress in _until_none(reported):
+                    for progress in until_none(reported):
                         check_process(self._process, str(self.state))  # a callback may have forked
                         if progress is not None:
                             try:
@@ -378,24 +377,6 @@ class HandleConversation:
             piece.tokens,
             _ENDS[piece.ended - 1] if piece.ended else None,
         )
-
-
-def _progress(given: CProgress) -> Progress:
-    phase = _PHASES[given.phase]
-    return Progress(phase, given.step, given.steps, given.loss if phase == "step" else None, given.footprint_bytes)
-
-
-def _until_none(reported: queue.SimpleQueue[Progress | None]) -> Iterator[Progress | None]:
-    """Yields each progress, and None after every POLL_SECONDS without progress, until the call has ended."""
-    while True:
-        try:
-            progress = reported.get(timeout=POLL_SECONDS)
-        except queue.Empty:
-            yield None
-            continue
-        if progress is None:
-            return
-        yield progress
 
 
 def reset_for_new_base(library: Library, place: Place) -> None:
