@@ -46,7 +46,7 @@ ROWS = [
         "{bundle}: signature: got no signature; expected a signature: the app asks for one. Get the bundle and its key from the one who built it.",
     ),
     (
-        "called('bespoke_open', None, text(state), None, c.byref(c.c_void_p()))",
+        "called('bespoke_open', None, text(state), None, None, c.byref(c.c_void_p()))",
         "ConfigError",
         "bundle: got null; expected where the bundle is. Give one.",
     ),
@@ -86,7 +86,7 @@ ROWS = [
         "state: got a URL, 'file:///nosuch/alice'; expected a path. Give the path in it, without the scheme.",
     ),
     (
-        "called('bespoke_export_adapter', model, text(b'file:///nosuch'), text(b'peft'), 1)",
+        "called('bespoke_export_adapter', model, text(b'file:///nosuch'), text(b'peft'), 1, None)",
         "ConfigError",
         "folder: got a URL, 'file:///nosuch'; expected a path. Give the path in it, without the scheme.",
     ),
@@ -216,7 +216,7 @@ ROWS = [
         "target 'executorch': got a bundle for torch; expected a bundle for the engine that runs it. Build the bundle with targets='executorch'.",
     ),
     (
-        "called('bespoke_add_example', model, None, c.byref(report))",
+        "called('bespoke_add_example', model, None, None, c.byref(report))",
         "ConfigError",
         "example: got null; expected one to add. Give one.",
     ),
@@ -237,27 +237,27 @@ ROWS = [
     ),
     ('add(b\'{"text": "\\\\ud800"}\')', "DataError", "example: got half of a surrogate pair; ..."),
     (
-        "called('bespoke_forget_example', model, text(b'x' * 300), c.byref(report))",
+        "called('bespoke_forget_example', model, text(b'x' * 300), None, c.byref(report))",
         "DataError",
         "id of an example: got 300 characters; expected text of 1 to 256 characters. Use another id, or none.",
     ),
     (
-        "called('bespoke_export_adapter', model, text(b'/nosuch/adapter'), text(b'onnx'), 0)",
+        "called('bespoke_export_adapter', model, text(b'/nosuch/adapter'), text(b'onnx'), 0, None)",
         "ConfigError",
         "format: got 'onnx'; expected 'peft', 'mlx' or 'gguf'. Name one of these.",
     ),
     (
-        "called('bespoke_export_adapter', model, text(None), text(b'peft'), 0)",
+        "called('bespoke_export_adapter', model, text(None), text(b'peft'), 0, None)",
         "ConfigError",
         "folder: got an empty text; expected the path of an adapter's folder. Give one.",
     ),
     (
-        "called('bespoke_import_adapter', model, text(b'/nosuch'), 0, None)",
+        "called('bespoke_import_adapter', model, text(b'/nosuch'), 0, None, None)",
         "AdapterError",
         "/nosuch/adapter_config.json: got No such file or directory; ...",
     ),
     (
-        "called('bespoke_reset_for_new_base', made(Bundle, path=bundle), text(None), None)",
+        "called('bespoke_reset_for_new_base', made(Bundle, path=bundle), text(None), None, None)",
         "ConfigError",
         "state: got an empty text; expected the path of the user's folder. Give one.",
     ),
