@@ -13,7 +13,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 FOLDERS = ("bindings/native", "bindings/kotlin", "tests")
 ENDINGS = (".c", ".cpp", ".h")
-OTHERS = ("third_party", "build", ".venv")  # of their own authors, or made
+OTHERS = ("third_party", "build", "target", ".venv")  # of their own authors, or made
 
 
 def files() -> list[Path]:
