@@ -80,7 +80,8 @@ def test_nothing_is_lost_in_rounds_of_three_processes(
         adders = [Adder(context, tiny_core_bundle, state, handles) for handles in (2, 1)]
         third = CModel(core, tiny_core_bundle, state)
         victims = [adder.kill for adder in adders] + [third.process.kill]
-        doomed = chance.sample(victims, chance.randrange(4)) if kills else []
+        last = number == rounds - 1  # which kills nobody early: something is kept however slow the machine is
+        doomed = chance.sample(victims, chance.randrange(4)) if kills and not last else []
         timers = [threading.Timer(chance.uniform(0, 0.4), victim) for victim in doomed]
         for which, adder in enumerate(adders):
             adder.ask([f"round-{number}-{which}-{index}" for index in range(chance.randrange(1, 10))])

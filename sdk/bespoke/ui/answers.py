@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
@@ -60,20 +61,24 @@ class Answers:
             self._given = kept
             self.revision += 1
 
-    def growing(self, question: str, version: int, pieces: Iterator[str]) -> Generator[str]:
-        """Yields the pieces of an answer and keeps it when it ends. StateError as soon as its version is gone."""
+    def growing(self, question: str, version: int, pieces: Generator[str]) -> Generator[str]:
+        """Yields the pieces of an answer and keeps it when it ends. StateError as soon as its version is gone.
+
+        Closes `pieces` before it raises: an error refers to what raised it, and may live until the garbage collector runs.
+        """
         answer = _PartialAnswer(question, version)
         with self._lock:
             self._growing.add(answer)
         return self._follow(answer, pieces)
 
-    def _follow(self, answer: _PartialAnswer, pieces: Iterator[str]) -> Generator[str]:
+    def _follow(self, answer: _PartialAnswer, pieces: Generator[str]) -> Generator[str]:
         try:
-            for piece in pieces:
-                with self._lock:
-                    self._check(answer)
-                    answer.text += piece
-                yield piece
+            with closing(pieces):
+                for piece in pieces:
+                    with self._lock:
+                        self._check(answer)
+                        answer.text += piece
+                    yield piece
 
             with self._lock:
                 self._check(answer)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -202,7 +203,7 @@ class Desk:
         asked = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
         return asdict(self._model.correct(asked, better))
 
-    def _alone(self, pieces: Iterator[str]) -> Iterator[str]:
+    def _alone(self, pieces: Iterator[str]) -> Generator[str]:
         """Yields the pieces while no other answer is given."""
         if not self._answering.acquire(timeout=TURN_SECONDS):
             raise Busy(
@@ -216,12 +217,13 @@ class Desk:
         finally:
             self._answering.release()
 
-    def _while_there(self, pieces: Iterator[str]) -> Iterator[str]:
+    def _while_there(self, pieces: Generator[str]) -> Generator[str]:
         """Yields the pieces, with a look at the state before each and after the last."""
-        for piece in pieces:
+        with closing(pieces):
+            for piece in pieces:
+                self._see()
+                yield piece
             self._see()
-            yield piece
-        self._see()
 
     # ---- versions --------------------------------------------------------------------------------------------------------
 

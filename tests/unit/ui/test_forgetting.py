@@ -98,6 +98,20 @@ def test_an_answer_ends_where_its_version_is_deleted_while_it_is_given(desk: Des
     assert desk.view({})["asked"]["list"] == []
 
 
+def test_a_question_does_not_wait_for_an_answer_that_an_error_has_ended(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who handles the error may keep it for long, and with it all that its traceback refers to."""
+    pieces = desk.ask(QUESTION)
+    next(pieces)
+    desk.forget("note 3")
+    with pytest.raises(StateError, match="Ask again") as kept:
+        list(pieces)
+    monkeypatch.setattr("bespoke.ui.desk.TURN_SECONDS", 0.1)
+    assert asked(desk)
+    assert kept.tb is not None
+
+
 def test_a_training_whose_note_is_forgotten_leaves_nothing(desk: Desk) -> None:
     desk.train(None)
     until(lambda: desk.view({})["training"]["losses"], "a step")
