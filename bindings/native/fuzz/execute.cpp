@@ -188,7 +188,7 @@ void mark(const Plan& plan, int section, fuzz::Seen& seen) {
     seen.ops.insert(i.op);
     for_reads(plan, i, [&](const Reference& reference) { mark_value(reference.value); });
     for_writes(plan, i, [&](const Reference& reference) { mark_value(reference.value); });
-    if (i.op == Op::store) mark_value(i.a);
+    if (i.op == Op::store) mark_value(i.store.state);
   }
   seen.sections[section]++;
 }

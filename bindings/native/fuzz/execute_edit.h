@@ -65,15 +65,38 @@ class Edit {
     return add(kind, shape, text);
   }
 
-  void put(bespoke::Op op, uint32_t a, uint32_t b = 0, uint32_t c = 0, uint32_t d = 0) {
-    put({op, bespoke::Distribution::normal, false, a, b, c, d});
+  void load(const std::string& group) {
+    bespoke::Instruction i{bespoke::Op::load, {}};
+    i.load = {name(group)};
+    put(i);
   }
-  void free(uint32_t id) { put(bespoke::Op::free, id); }
-  void free_group(const std::string& group) { put({bespoke::Op::free, bespoke::Distribution::normal, true, name(group), 0, 0, 0}); }
-  void emit(uint32_t id, const std::string& metric) { put(bespoke::Op::emit, name(metric), id); }
+  void zero(uint32_t id) {
+    bespoke::Instruction i{bespoke::Op::zero, {}};
+    i.zero = {id};
+    put(i);
+  }
+  void noise(uint32_t id, uint32_t query, uint16_t block, uint16_t tensor) {
+    bespoke::Instruction i{bespoke::Op::noise, {}};
+    i.noise = {id, query, block, tensor, bespoke::Distribution::normal};
+    put(i);
+  }
+  void record(uint32_t source, uint32_t id) {
+    bespoke::Instruction i{bespoke::Op::record, {}};
+    i.record = {source, id};
+    put(i);
+  }
+  void free(uint32_t id) { put_free({id, false}); }
+  void free_group(const std::string& group) { put_free({name(group), true}); }
+  void emit(uint32_t id, const std::string& metric) {
+    bespoke::Instruction i{bespoke::Op::emit, {}};
+    i.emit = {name(metric), id};
+    put(i);
+  }
   void store(uint32_t state, uint32_t source) {
     plan_.references.push_back(bespoke::Reference{source});
-    put(bespoke::Op::store, state, static_cast<uint32_t>(plan_.references.size() - 1));
+    bespoke::Instruction i{bespoke::Op::store, {}};
+    i.store = {state, static_cast<uint32_t>(plan_.references.size() - 1)};
+    put(i);
   }
 
   struct To {
@@ -97,12 +120,19 @@ class Edit {
       plan_.references.push_back(reference);
     }
     plan_.graphs.push_back({found->second, graph, 0});
-    put(bespoke::Op::call, static_cast<uint32_t>(plan_.graphs.size() - 1), first, static_cast<uint32_t>(operands.size()),
-        static_cast<uint32_t>(results.size()));
+    bespoke::Instruction i{bespoke::Op::call, {}};
+    i.call = {static_cast<uint32_t>(plan_.graphs.size() - 1), first, static_cast<uint32_t>(operands.size()),
+              static_cast<uint32_t>(results.size())};
+    put(i);
     if (number != bespoke::kNothing) free(number);
   }
 
  private:
+  void put_free(const bespoke::Instruction::Free& free) {
+    bespoke::Instruction i{bespoke::Op::free, {}};
+    i.free = free;
+    put(i);
+  }
   void put(const bespoke::Instruction& instruction) {
     std::vector<bespoke::Instruction>& code = plan_.sections[section_];
     code.insert(code.begin() + static_cast<std::ptrdiff_t>(at_), instruction);

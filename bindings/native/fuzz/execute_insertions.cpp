@@ -38,7 +38,7 @@ class Insertion {
     const uint32_t id = value_of(kind, rank);
     if (id == kNothing) return false;
     const bool whole = shape_is_library(id);
-    if (kind.role == Role::weight) edit_.put(Op::load, edit_.name("extra"));
+    if (kind.role == Role::weight) edit_.load("extra");
     if (kind.lifetime == Lifetime::section) define(id, kind, rank);
     if (whole && kind.lifetime != Lifetime::section && writable(kind))
       edit_.call(graph_of("make", kind.dtype, rank), {}, {{id, How::into}});
@@ -64,9 +64,9 @@ class Insertion {
     const int rank = static_cast<int>(random_(7));
     const uint32_t id = edit_.value({Role::temporary, Lifetime::section, PlaceKind::arena, dtype, rank, rank}, rank);
     if (way == 0) {
-      edit_.put(Op::noise, id, 0, 0, 0);
+      edit_.noise(id, 0, 0, 0);
     } else {
-      edit_.put(Op::zero, id);
+      edit_.zero(id);
     }
     if (way == 1) record(id, static_cast<int>(random_(7)), random_(4) ? DType::float32 : dtype);
     if (way == 2) edit_.emit(id, random_(2) ? "loss" : "extra");
@@ -102,15 +102,15 @@ class Insertion {
   void define(uint32_t id, const Allowed& kind, int rank) {
     if (kind.role == Role::recorded) {
       const uint32_t source = edit_.value({Role::temporary, Lifetime::section, PlaceKind::arena, DType::float32, rank, rank}, rank);
-      edit_.put(Op::zero, source);
-      edit_.put(Op::record, source, id);
+      edit_.zero(source);
+      edit_.record(source, id);
       edit_.free(source);
     } else if (kind.dtype == DType::float32 && random_(3) == 0) {
-      edit_.put(Op::noise, id, static_cast<uint32_t>(random_(4)), static_cast<uint32_t>(random_(4)), 1);
+      edit_.noise(id, static_cast<uint32_t>(random_(4)), static_cast<uint16_t>(random_(4)), 1);
     } else if (random_(2)) {
       edit_.call(graph_of("make", kind.dtype, rank), {}, {{id, How::make}});
     } else {
-      edit_.put(Op::zero, id);
+      edit_.zero(id);
     }
   }
 
@@ -118,7 +118,7 @@ class Insertion {
     const PlaceKind place = random_(4) ? PlaceKind::arena : PlaceKind::scratch;
     const Role role = random_(8) ? Role::recorded : Role::temporary;
     const uint32_t kept = edit_.value({role, Lifetime::section, place, dtype, rank, rank}, rank);
-    edit_.put(Op::record, source, kept);
+    edit_.record(source, kept);
     edit_.free(kept);
   }
 
@@ -131,7 +131,7 @@ class Insertion {
 
   void place_by(uint32_t number) {  // rows of something, placed by the number
     const uint32_t id = edit_.value({Role::temporary, Lifetime::section, PlaceKind::arena, DType::float32, 1, 1}, 1);
-    edit_.put(Op::zero, id);
+    edit_.zero(id);
     Reference reference{id};
     reference.rows = 1;
     reference.start = static_cast<int32_t>(random_(2));
@@ -148,7 +148,7 @@ class Insertion {
 
   void store(uint32_t state, int rank) {
     const uint32_t source = edit_.value({Role::temporary, Lifetime::section, PlaceKind::arena, DType::float32, rank, rank}, rank);
-    edit_.put(Op::zero, source);
+    edit_.zero(source);
     edit_.store(state, source);
     edit_.free(source);
   }
@@ -207,7 +207,7 @@ bool state_in_two_plans(Case& one, const Corpus& corpus, Random& random) {
     const uint32_t state = edit.named(kind, rank, edit.state("extra"));
     if (state == kNothing) return false;
     const uint32_t source = edit.value({Role::temporary, Lifetime::section, PlaceKind::arena, DType::float32, rank, rank}, rank);
-    edit.put(Op::zero, source);
+    edit.zero(source);
     edit.store(state, source);
     edit.free(source);
     if (random(2)) rank = static_cast<int>(random(8));

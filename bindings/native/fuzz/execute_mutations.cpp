@@ -169,8 +169,9 @@ bool moved(Case& one, const Corpus&, Random& random) {
 Reference* a_reference(Case& one, Plan& plan, Random& random) {
   Instruction* i = an_instruction(one, plan, random, {Op::call, Op::store});
   if (i == nullptr) return nullptr;
-  const uint64_t count = i->op == Op::call ? uint64_t{i->c} + i->d : 1;
-  return count == 0 ? nullptr : &plan.references[i->b + random(count)];
+  if (i->op == Op::store) return &plan.references[i->store.source];
+  const uint64_t count = uint64_t{i->call.operands} + i->call.results;
+  return count == 0 ? nullptr : &plan.references[i->call.first + random(count)];
 }
 
 bool operand(Case& one, const Corpus&, Random& random) {
@@ -200,8 +201,8 @@ bool range_scalar(Case& one, const Corpus&, Random& random) {
 bool how(Case& one, const Corpus&, Random& random) {
   Plan& plan = a_plan(one, random);
   Instruction* i = an_instruction(one, plan, random, {Op::call});
-  if (i == nullptr || i->d == 0) return false;
-  plan.references[i->b + i->c + random(i->d)].how = static_cast<How>(1 + random(3));
+  if (i == nullptr || i->call.results == 0) return false;
+  plan.references[i->call.first + i->call.operands + random(i->call.results)].how = static_cast<How>(1 + random(3));
   return true;
 }
 bool fields(Case& one, const Corpus&, Random& random) {
@@ -210,19 +211,22 @@ bool fields(Case& one, const Corpus&, Random& random) {
   if (i == nullptr) return false;
   switch (i->op) {
     case Op::noise:
-      (random(2) ? i->a : i->b) = random(4) ? an_id(plan, random) : UINT32_MAX;
+      (random(2) ? i->noise.value : i->noise.query) = random(4) ? an_id(plan, random) : UINT32_MAX;
       break;
     case Op::record:
-      (random(2) ? i->a : i->b) = an_id(plan, random);
+      (random(2) ? i->record.source : i->record.value) = an_id(plan, random);
       break;
     case Op::emit:
-      i->b = an_id(plan, random);
+      i->emit.source = an_id(plan, random);
       break;
     case Op::free:
-      i->a = i->group ? static_cast<uint32_t>(random(plan.names.size())) : an_id(plan, random);
+      i->free.of = i->free.is_a_group ? static_cast<uint32_t>(random(plan.names.size())) : an_id(plan, random);
+      break;
+    case Op::store:
+      i->store.state = an_id(plan, random);
       break;
     default:
-      i->a = an_id(plan, random);
+      i->zero.value = an_id(plan, random);
   }
   return true;
 }
@@ -230,7 +234,7 @@ bool load(Case& one, const Corpus&, Random& random) {
   Plan& plan = a_plan(one, random);
   Instruction* i = an_instruction(one, plan, random, {Op::load});
   if (i == nullptr) return false;
-  i->a = static_cast<uint32_t>(random(plan.names.size()));
+  i->load.group = static_cast<uint32_t>(random(plan.names.size()));
   return true;
 }
 bool sections(Case& one, const Corpus&, Random& random) {

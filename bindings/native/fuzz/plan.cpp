@@ -30,22 +30,25 @@ void check_reference(const Plan& plan, const Reference& reference) {
 void check_instruction(const Plan& plan, const Instruction& i) {
   switch (i.op) {
     case Op::load:
-      return must(i.a < plan.names.size());
+      return must(i.load.group < plan.names.size());
     case Op::free:
-      return must(i.group && i.a < plan.names.size());
+      return must(i.free.is_a_group && i.free.of < plan.names.size());
     case Op::zero:
+      return must(i.zero.value < plan.values.size());
     case Op::noise:
-      return must(i.a < plan.values.size());
+      return must(i.noise.value < plan.values.size());
     case Op::record:
-      return must(i.a < plan.values.size() && i.b < plan.values.size());
+      return must(i.record.source < plan.values.size() && i.record.value < plan.values.size());
     case Op::emit:
-      return must(i.a < plan.names.size() && i.b < plan.values.size());
+      return must(i.emit.name < plan.names.size() && i.emit.source < plan.values.size());
     case Op::store:
-      must(i.a < plan.values.size() && plan.values[i.a].lifetime == Lifetime::state && i.b < plan.references.size());
-      return check_reference(plan, plan.references[i.b]);
+      must(i.store.state < plan.values.size() && plan.values[i.store.state].lifetime == Lifetime::state);
+      must(i.store.source < plan.references.size());
+      return check_reference(plan, plan.references[i.store.source]);
     case Op::call:
-      must(i.a < plan.graphs.size() && size_t{i.b} + i.c + i.d <= plan.references.size());
-      for (uint32_t n = 0; n < i.c + i.d; n++) check_reference(plan, plan.references[i.b + n]);
+      must(i.call.graph < plan.graphs.size());
+      must(size_t{i.call.first} + i.call.operands + i.call.results <= plan.references.size());
+      for (uint32_t n = 0; n < i.call.operands + i.call.results; n++) check_reference(plan, plan.references[i.call.first + n]);
   }
 }
 

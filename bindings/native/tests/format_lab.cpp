@@ -46,28 +46,31 @@ Json instruction_of(const Plan& plan, const Instruction& i) {
   const char* op = kOpNames[static_cast<size_t>(i.op)];
   switch (i.op) {
     case Op::load:
+      return {op, plan.names[i.load.group]};
     case Op::free:
-      return {op, plan.names[i.a]};
+      return {op, plan.names[i.free.of]};
     case Op::zero:
-      return {op, i.a};
+      return {op, i.zero.value};
     case Op::noise:
-      return {op, i.a, i.b, i.c, i.d, name_of(i.distribution)};
+      return {op, i.noise.value, i.noise.query, i.noise.block, i.noise.tensor, name_of(i.noise.distribution)};
     case Op::record:
-      return {op, i.a, i.b};
+      return {op, i.record.source, i.record.value};
     case Op::store:
-      return {op, plan.name(i.a), reference_of(plan.references[i.b])};
+      return {op, plan.name(i.store.state), reference_of(plan.references[i.store.source])};
     case Op::emit:
-      return {op, plan.names[i.a], i.b};
+      return {op, plan.names[i.emit.name], i.emit.source};
     case Op::call:
       break;
   }
   Json operands = Json::array(), results = Json::array(), adds = Json::array();
-  for (uint32_t n = 0; n < i.c; n++) operands.push_back(reference_of(plan.references[i.b + n]));
-  for (uint32_t n = 0; n < i.d; n++) {
-    results.push_back(reference_of(plan.references[i.b + i.c + n]));
-    adds.push_back(plan.references[i.b + i.c + n].how == How::add_to);
+  const Instruction::Call& call = i.call;
+  for (uint32_t n = 0; n < call.operands; n++) operands.push_back(reference_of(plan.references[call.first + n]));
+  for (uint32_t n = 0; n < call.results; n++) {
+    const Reference& result = plan.references[call.first + call.operands + n];
+    results.push_back(reference_of(result));
+    adds.push_back(result.how == How::add_to);
   }
-  return {op, i.a, operands, results, adds};
+  return {op, call.graph, operands, results, adds};
 }
 
 Json code_of(const Plan& plan, const std::vector<Instruction>& code) {

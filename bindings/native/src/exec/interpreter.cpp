@@ -42,10 +42,10 @@ Interpreter::Interpreter(const Plan& plan, Weights weights, Bundle& bundle, Prog
   for (const GraphUse& use : plan.graphs) calls_.push_back("Graph '" + use.name + "' of method '" + plan.method + "'");
   graphs_.resize(plan.graphs.size(), nullptr);
   for (const auto& section : plan.sections)
-    for (const Instruction& call : section) {
-      if (call.op != Op::call || graphs_[call.a]) continue;
-      Program& program = programs.find(plan, call);
-      (program.artifact.baked.empty() ? graphs_[call.a] : baked_[call.b]) = &program;
+    for (const Instruction& i : section) {
+      if (i.op != Op::call || graphs_[i.call.graph]) continue;
+      Program& program = programs.find(plan, i.call);
+      (program.artifact.baked.empty() ? graphs_[i.call.graph] : baked_[i.call.first]) = &program;
     }
   for (uint32_t id = 0; id < plan.values.size(); id++) {
     const Value& value = plan.values[id];
@@ -84,7 +84,7 @@ Interpreter::Interpreter(const Plan& plan, Weights weights, Bundle& bundle, Prog
     if (number_of_[id] >= 0) base_[id] = reinterpret_cast<uint8_t*>(&numbers_[static_cast<size_t>(number_of_[id])]);
   for (const auto& section : plan.sections)
     for (const Instruction& instruction : section)
-      if (instruction.op == Op::store) stored_.push_back(plan.references[instruction.b].value);
+      if (instruction.op == Op::store) stored_.push_back(plan.references[instruction.store.source].value);
   std::sort(stored_.begin(), stored_.end());
 }
 
@@ -95,12 +95,13 @@ Interpreter::~Interpreter() {
 size_t Interpreter::temporaries(const Plan& plan, const Manifest& manifest) {
   size_t most = 0;
   for (const auto& section : plan.sections)
-    for (const Instruction& call : section) {
-      if (call.op != Op::call) continue;
-      const GraphRecord* graph = manifest.graph(plan.graphs[call.a].key);
+    for (const Instruction& instruction : section) {
+      if (instruction.op != Op::call) continue;
+      const Instruction::Call& call = instruction.call;
+      const GraphRecord* graph = manifest.graph(plan.graphs[call.graph].key);
       size_t sum = 0;
-      for (uint32_t i = 0; i < call.d; i++)
-        if (plan.references[call.b + call.c + i].how == How::add_to)
+      for (uint32_t i = 0; i < call.results; i++)
+        if (plan.references[call.first + call.operands + i].how == How::add_to)
           sum += (bytes_of(graph->outputs[i]) + kAlignment - 1) / kAlignment * kAlignment;
       most = std::max(most, sum);
     }
@@ -113,7 +114,7 @@ void refuse_another_shape(const std::string& name, const FloatTensor* tensor, co
     for (const int64_t extent : extents) text += (text.empty() ? "" : ", ") + std::to_string(extent);
     return "[" + text + "]";
   };
-  if (tensor && (tensor->shape == shape || !in_force("state_shape"))) return;
+  if (tensor && (tensor->shape == shape || !in_force(Rule::state_shape))) return;
   throw Error(Kind::Adapter, "piece '" + name + "'", tensor ? "float32 " + shown(tensor->shape) : "none", "float32 " + shown(shape),
               "Use an adapter, or a state, of this bundle");
 }
@@ -149,15 +150,17 @@ Outcome Interpreter::execute(const std::vector<Instruction>& code, const Binding
 
 // All programs before the first instruction: a bundle with one of another signature is refused before a step.
 void Interpreter::open(const std::vector<Instruction>& code) {
-  for (const Instruction& call : code) {
-    if (call.op != Op::call || program_of(call).handle) continue;
+  for (const Instruction& i : code) {
+    if (i.op != Op::call || program_of(i.call).handle) continue;
     control_.check();
-    guard_.ask(static_cast<int64_t>(programs_.growth_to_open(program_of(call))), calls_[call.a]);
-    programs_.open(program_of(call));
+    guard_.ask(static_cast<int64_t>(programs_.growth_to_open(program_of(i.call))), calls_[i.call.graph]);
+    programs_.open(program_of(i.call));
   }
 }
 
-Program& Interpreter::program_of(const Instruction& call) const { return graphs_[call.a] ? *graphs_[call.a] : *baked_.at(call.b); }
+Program& Interpreter::program_of(const Instruction::Call& call) const {
+  return graphs_[call.graph] ? *graphs_[call.graph] : *baked_.at(call.first);
+}
 
 Outcome Interpreter::steps(const std::vector<Instruction>& code, const Bindings& bindings) {
   Outcome outcome;
@@ -165,40 +168,41 @@ Outcome Interpreter::steps(const std::vector<Instruction>& code, const Bindings&
     control_.check();
     switch (i.op) {
       case Op::load:
-        load(plan_.names[i.a]);
+        load(plan_.names[i.load.group]);
         break;
       case Op::free:
-        if (i.group) free(plan_.names[i.a]);
+        if (i.free.is_a_group) free(plan_.names[i.free.of]);
         break;
       case Op::call:
-        call(i);
+        call(i.call);
         break;
       case Op::zero:
-        memory_.zero(whole(i.a), plan_.bytes(i.a));
+        memory_.zero(whole(i.zero.value), plan_.bytes(i.zero.value));
         break;
       case Op::noise:
-        memory_.change(whole(i.a), plan_.bytes(i.a), [&](uint8_t* value) {
-          noise(reinterpret_cast<float*>(value), plan_.elements(i.a), bindings.seed, bindings.step, i.b, i.c, i.d, i.distribution, 0,
-                programs_.parallel());
+        memory_.change(whole(i.noise.value), plan_.bytes(i.noise.value), [&](uint8_t* value) {
+          noise(reinterpret_cast<float*>(value), plan_.elements(i.noise.value), bindings.seed, bindings.step, i.noise.query, i.noise.block,
+                i.noise.tensor, i.noise.distribution, 0, programs_.parallel());
         });
         break;
       case Op::record: {
-        const size_t bytes = plan_.bytes(i.b);
-        memory_.write(whole(i.b), memory_.see(find(Reference{i.a}), bytes), bytes);
-        const auto* values = reinterpret_cast<const float*>(memory_.see(whole(i.b), bytes));
+        uint8_t* const kept = whole(i.record.value);
+        const size_t bytes = plan_.bytes(i.record.value);
+        memory_.write(kept, memory_.see(find(Reference{i.record.source}), bytes), bytes);
+        const auto* values = reinterpret_cast<const float*>(memory_.see(kept, bytes));
         outcome.recorded.insert(outcome.recorded.end(), values, values + bytes / sizeof(float));
         break;
       }
       case Op::store: {
-        const size_t bytes = plan_.bytes(i.a);
-        memory_.write(stored_at(i.a), memory_.see(find(plan_.references[i.b]), bytes), bytes);
+        const size_t bytes = plan_.bytes(i.store.state);
+        memory_.write(stored_at(i.store.state), memory_.see(find(plan_.references[i.store.source]), bytes), bytes);
         break;
       }
       case Op::emit: {
-        const auto* values = reinterpret_cast<const float*>(memory_.see(find(Reference{i.b}), plan_.bytes(i.b)));
-        const int64_t count = plan_.elements(i.b);
+        const auto* values = reinterpret_cast<const float*>(memory_.see(find(Reference{i.emit.source}), plan_.bytes(i.emit.source)));
+        const int64_t count = plan_.elements(i.emit.source);
         if (count == 1)
-          outcome.metrics[plan_.names[i.a]] = static_cast<double>(*values);
+          outcome.metrics[plan_.names[i.emit.name]] = static_cast<double>(*values);
         else if (bindings.emitted)
           bindings.emitted->assign(values, values + count);
         break;
@@ -249,14 +253,14 @@ void Interpreter::bind(const Bindings& bindings) {
     base_[id] = buffers_.arena() + plan_.values[id].where;
     if (!bindings.recorded) continue;
     const size_t count = static_cast<size_t>(plan_.elements(id));
-    if (taken + count > bindings.recorded->size() && in_force("recorded"))
+    if (taken + count > bindings.recorded->size() && in_force(Rule::recorded))
       throw Error(Kind::State, "journal", std::to_string(bindings.recorded->size()) + " recorded values", "those of the method's step",
                   "Reset the state");
     // Not in the arena: what is replayed before it may use the same bytes.
     base_[id] = reinterpret_cast<uint8_t*>(const_cast<float*>(bindings.recorded->data() + taken));
     taken += count;
   }
-  if (bindings.recorded && taken != bindings.recorded->size() && in_force("recorded"))
+  if (bindings.recorded && taken != bindings.recorded->size() && in_force(Rule::recorded))
     throw Error(Kind::State, "journal", std::to_string(bindings.recorded->size()) + " recorded values",
                 std::to_string(taken) + ", those of the method's step", "Reset the state");
 }
@@ -312,16 +316,15 @@ uint8_t* Interpreter::find(const Reference& reference) const {
   return start + static_cast<size_t>(first) * (plan_.bytes(reference.value) / static_cast<size_t>(rows));
 }
 
-void Interpreter::call(const Instruction& instruction) {
-  const GraphUse& use = plan_.graphs[instruction.a];
-  Program& program = program_of(instruction);
-  guard_.ask(static_cast<int64_t>(programs_.growth_to_run(program)), calls_[instruction.a]);
-  const Reference* references = plan_.references.data() + instruction.b;
+void Interpreter::call(const Instruction::Call& call) {
+  Program& program = program_of(call);
+  guard_.ask(static_cast<int64_t>(programs_.growth_to_run(program)), calls_[call.graph]);
+  const Reference* references = plan_.references.data() + call.first;
   adds_.clear();
-  for (uint32_t i = 0; i < instruction.c; i++) memory_.place(find(references[i]), program.inputs[i]);
+  for (uint32_t i = 0; i < call.operands; i++) memory_.place(find(references[i]), program.inputs[i]);
   size_t used = 0;
-  for (uint32_t i = 0; i < instruction.d; i++) {
-    const Reference& reference = references[instruction.c + i];
+  for (uint32_t i = 0; i < call.results; i++) {
+    const Reference& reference = references[call.operands + i];
     const TensorSpec& spec = program.graph.outputs[i];
     uint8_t* place;
     if (reference.how == How::add_to) {
@@ -338,14 +341,14 @@ void Interpreter::call(const Instruction& instruction) {
   for (const auto& [temporary, number] : adds_) {
     const size_t bytes = bytes_of(program.graph.outputs[number]);
     const auto* more = reinterpret_cast<const float*>(memory_.see(temporary, bytes));
-    memory_.change(find(references[instruction.c + number]), bytes,
+    memory_.change(find(references[call.operands + number]), bytes,
                    [&](uint8_t* sum) { add(reinterpret_cast<float*>(sum), more, bytes / sizeof(float)); });
   }
   guard_.engine_holds(programs_.bytes_elsewhere());
   const double seconds = now() - began;
-  const bool head = use.name.compare(0, 5, "head_") == 0;
+  const bool head = plan_.graphs[call.graph].name.compare(0, 5, "head_") == 0;
   if (head && !plan_.replayable) stage_ = Stage::backward;  // what follows it; a method of forward passes has none
-  const bool updates = std::any_of(references + instruction.c, references + instruction.c + instruction.d,
+  const bool updates = std::any_of(references + call.operands, references + call.operands + call.results,
                                    [&](const Reference& result) { return stores(result.value); });
   spent_.stages[static_cast<int>(head ? Stage::head : updates ? Stage::update : stage_)] += seconds;
   spent_.longest = std::max(spent_.longest, seconds);
@@ -379,7 +382,7 @@ void Interpreter::load(const std::string& name) {
       const Value& value = plan_.values[weight.value];
       const bool same = found != tensors.end() && found->second.dtype == value.dtype &&
                         found->second.shape == std::vector<int64_t>(shape, shape + value.rank);
-      if (!same && in_force("weight_shape"))
+      if (!same && in_force(Rule::weight_shape))
         throw Error(Kind::Bundle, group.file + ", tensor '" + weight.tensor + "'", "none, or of another type or shape than the plan reads",
                     "the weights of the plan", "Build the bundle again");
       base_[weight.value] = const_cast<uint8_t*>(found->second.data);

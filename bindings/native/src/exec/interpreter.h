@@ -66,8 +66,8 @@ class Interpreter {
   Outcome steps(const std::vector<Instruction>& code, const Bindings& bindings);
   void open(const std::vector<Instruction>& code);
   void bind(const Bindings& bindings);
-  void call(const Instruction& instruction);
-  Program& program_of(const Instruction& call) const;
+  void call(const Instruction::Call& call);
+  Program& program_of(const Instruction::Call& call) const;
   Group& group_of(const std::string& name);
   void repeat(uint32_t value, const Bindings& bindings);
   uint8_t* array(const Value& value, const std::string& name, const Bindings& bindings) const;

@@ -63,9 +63,9 @@ void Machine::reserve(MemoryGuard& guard) {
   Program* largest = nullptr;
   for (const Plan& plan : plans_)
     for (const std::vector<Instruction>& section : plan.sections)
-      for (const Instruction& call : section) {
-        if (call.op != Op::call) continue;
-        Program& program = programs_.find(plan, call);
+      for (const Instruction& i : section) {
+        if (i.op != Op::call) continue;
+        Program& program = programs_.find(plan, i.call);
         if (!largest || program.artifact.engine_bytes > largest->artifact.engine_bytes) largest = &program;
       }
   if (!largest || !largest->artifact.engine_bytes) return;

@@ -125,9 +125,9 @@ Programs::~Programs() {
     if (program.handle) table_.close(table_.context, program.handle);
 }
 
-Program& Programs::find(const Plan& plan, const Instruction& call) {
-  const GraphRecord& graph = *bundle_.manifest().graph(plan.graphs[call.a].key);
-  const Artifact* artifact = table_.runs_graphs ? nullptr : &artifact_of(graph, plan, plan.references.data() + call.b);
+Program& Programs::find(const Plan& plan, const Instruction::Call& call) {
+  const GraphRecord& graph = *bundle_.manifest().graph(plan.graphs[call.graph].key);
+  const Artifact* artifact = table_.runs_graphs ? nullptr : &artifact_of(graph, plan, plan.references.data() + call.first);
   return programs_.try_emplace({graph.key, artifact}, graph, artifact ? *artifact : exported(graph)).first->second;
 }
 

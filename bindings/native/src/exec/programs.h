@@ -47,7 +47,7 @@ class Programs {
 
   // Of a call of the plan: of its graph, or, where weights are part of artifacts, of its graph and the weights that it gives. The same
   // object each time.
-  Program& find(const Plan& plan, const Instruction& call);
+  Program& find(const Plan& plan, const Instruction::Call& call);
   void open(Program& program);  // once
   void run(Program& program);   // its inputs and outputs have their places
   int64_t bytes_elsewhere();    // that the engine held in the last run, and the process does not

@@ -48,17 +48,49 @@ struct Reference {  // an operand or a result: the whole value, or rows [start +
 };
 
 struct Instruction {
+  struct Call {
+    uint32_t graph;
+    uint32_t first;  // of its references in Plan::references: operands, then results
+    uint32_t operands, results;
+  };
+  struct Load {
+    uint32_t group;  // its name, in Plan::names
+  };
+  struct Zero {
+    uint32_t value;
+  };
+  struct Noise {
+    uint32_t value, query;
+    uint16_t block, tensor;
+    Distribution distribution;
+  };
+  struct Record {
+    uint32_t source, value;
+  };
+  struct Store {
+    uint32_t state;
+    uint32_t source;  // in Plan::references
+  };
+  struct Emit {
+    uint32_t name;  // in Plan::names
+    uint32_t source;
+  };
+  struct Free {
+    uint32_t of;      // a value, or the name of a group in Plan::names
+    bool is_a_group;  // frees of values are not kept: their places are written again
+  };
+
   Op op;
-  Distribution distribution;  // noise
-  bool group;                 // free: of a weight group (frees of values are not kept: their places are written again)
-  uint32_t a, b, c, d;
-  // load, free   a: name of the group, in Plan::names
-  // call         a: graph; b: first of its references in Plan::references; c operands, then d results
-  // zero         a: value
-  // noise        a: value; b: query; c: block; d: tensor
-  // record       a: source value; b: value
-  // store        a: state value; b: reference
-  // emit         a: name, in Plan::names; b: source value
+  union {  // as `op` says
+    Call call;
+    Load load;
+    Zero zero;
+    Noise noise;
+    Record record;
+    Store store;
+    Emit emit;
+    Free free;
+  };
 };
 
 struct GraphUse {

@@ -13,7 +13,7 @@
 
 namespace bespoke {
 
-constexpr uint32_t kNothing = 0xffffffff;  // in `a` of a free that names neither value nor group
+constexpr uint32_t kNothing = 0xffffffff;  // in a free that names neither value nor group
 
 // FilledRows of a value that something has filled: disjoint, none next to another.
 class FilledRows {
@@ -47,7 +47,7 @@ std::string shown_shape(const std::vector<int64_t>& shape);            // [2, 3]
 std::string shown_type(const Plan& plan, const Reference& reference);  // float32 [2, 3]
 
 // The value of a result of a call that shares a byte with an operand or with another result; none where there is no such result.
-std::optional<uint32_t> overlapping_result(const Plan& plan, const Instruction& call);
+std::optional<uint32_t> overlapping_result(const Plan& plan, const Instruction::Call& call);
 
 // The rules of each value by itself: the first part of verify_plan.
 void check_values(const Plan& plan, const std::string& subject);
@@ -70,7 +70,13 @@ void verify_generation(const PlanRecord& record, const Plan& plan, const Manifes
 
 // Positions of the instructions that turn recorded values, state, noise and scalars into stores (sdk/bespoke/plan/replay.py);
 // false if some store depends on a batch or a weight, or if nothing is recorded.
-bool replay_slice(const Plan& plan, const std::vector<Instruction>& code, std::vector<uint32_t>& positions);
+[[nodiscard]] bool replay_slice(const Plan& plan, const std::vector<Instruction>& code, std::vector<uint32_t>& positions);
+
+// Calls `visit(reference)` for each result of a call.
+template <typename Visit>
+void for_results(const Plan& plan, const Instruction::Call& call, Visit visit) {
+  for (uint32_t n = 0; n < call.results; n++) visit(plan.references[call.first + call.operands + n]);
+}
 
 // Calls `visit(reference)` for what an instruction reads: a scalar that places a row range counts as well.
 template <typename Visit>
@@ -81,15 +87,15 @@ void for_reads(const Plan& plan, const Instruction& i, Visit visit) {
   };
   switch (i.op) {
     case Op::call:
-      for (uint32_t n = 0; n < i.c; n++) with_scalar(plan.references[i.b + n], true);
-      for (uint32_t n = 0; n < i.d; n++) with_scalar(plan.references[i.b + i.c + n], plan.references[i.b + i.c + n].how == How::add_to);
+      for (uint32_t n = 0; n < i.call.operands; n++) with_scalar(plan.references[i.call.first + n], true);
+      for_results(plan, i.call, [&](const Reference& result) { with_scalar(result, result.how == How::add_to); });
       return;
     case Op::record:
-      return visit(Reference{i.a});
+      return visit(Reference{i.record.source});
     case Op::store:
-      return with_scalar(plan.references[i.b], true);
+      return with_scalar(plan.references[i.store.source], true);
     case Op::emit:
-      return visit(Reference{i.b});
+      return visit(Reference{i.emit.source});
     default:
       return;
   }
@@ -98,12 +104,17 @@ void for_reads(const Plan& plan, const Instruction& i, Visit visit) {
 // The same for what it defines or changes; `store` changes nothing before the step ends.
 template <typename Visit>
 void for_writes(const Plan& plan, const Instruction& i, Visit visit) {
-  if (i.op == Op::call) {
-    for (uint32_t n = 0; n < i.d; n++) visit(plan.references[i.b + i.c + n]);
-  } else if (i.op == Op::zero || i.op == Op::noise) {
-    visit(Reference{i.a});
-  } else if (i.op == Op::record) {
-    visit(Reference{i.b});
+  switch (i.op) {
+    case Op::call:
+      return for_results(plan, i.call, visit);
+    case Op::zero:
+      return visit(Reference{i.zero.value});
+    case Op::noise:
+      return visit(Reference{i.noise.value});
+    case Op::record:
+      return visit(Reference{i.record.value});
+    default:
+      return;
   }
 }
 

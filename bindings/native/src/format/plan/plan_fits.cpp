@@ -33,7 +33,7 @@ class FitChecker {
     for (size_t n = 0; n < plans.size(); n++) {
       const Plan& plan = plans[n];
       check_plan(plan, method.plans[n], method.name);
-      same("batch_size", "batch_size", plan.batch_size, method.training.batch_size, "training.batch_size");
+      same(Rule::batch_size, "batch_size", plan.batch_size, method.training.batch_size, "training.batch_size");
       check_training(plan, method);
       if (finishes(plan) != finishes(plans.front()))
         refuse("sections", "finish in some plans of the method", "it in all or none: one run may be stepped by all of them");
@@ -43,7 +43,8 @@ class FitChecker {
 
   void check(const PlanRecord& record, const Plan& plan) {
     check_plan(plan, record, kGeneration);
-    if (plan.batch_size != 1 && in_force("batch_size")) refuse("batch_size", std::to_string(plan.batch_size), "1, as an answer is one row");
+    if (plan.batch_size != 1 && in_force(Rule::batch_size))
+      refuse("batch_size", std::to_string(plan.batch_size), "1, as an answer is one row");
     for (int section = 0; section < kSections; section++) {
       const bool answers = section == static_cast<int>(Section::prefill) || section == static_cast<int>(Section::decode);
       if (plan.has[section] != answers)
@@ -63,7 +64,7 @@ class FitChecker {
     throw Error(Kind::Plan, subject_ + ": " + what, got, expected, "Get the bundle again from where it was built");
   }
 
-  void same(const char* rule, const char* what, int64_t got, int64_t expected, const char* of) const {
+  void same(Rule rule, const char* what, int64_t got, int64_t expected, const char* of) const {
     if (got != expected && in_force(rule)) refuse(what, std::to_string(got), std::to_string(expected) + ", as " + of + " says");
   }
 
@@ -73,14 +74,14 @@ class FitChecker {
     for (const Plan& plan : plans) there.push_back(plan.sequence_length);
     std::sort(asked.begin(), asked.end());
     std::sort(there.begin(), there.end());
-    if (asked != there && in_force("sequence_length"))
+    if (asked != there && in_force(Rule::sequence_length))
       refuse("training.sequence_lengths", shown_shape(asked), shown_shape(there) + ", which it has plans for");
   }
 
   void check_plan(const Plan& plan, const PlanRecord& record, const std::string& method) {
     subject_ = record.file;
     if (plan.method != method) refuse("method", "'" + plan.method + "'", "'" + method + "', whose plan it is");
-    same("sequence_length", "sequence_length", plan.sequence_length, record.sequence_length, "the manifest");
+    same(Rule::sequence_length, "sequence_length", plan.sequence_length, record.sequence_length, "the manifest");
   }
 
   void check_training(const Plan& plan, const Method& method) const {
@@ -111,7 +112,7 @@ class FitChecker {
     }
     if (value.role == Role::scalar || value.role == Role::batch) return;
     const auto [known, is_new] = shapes_.emplace(name, shown_type(plan, Reference{id}));
-    if (!is_new && known->second != shown_type(plan, Reference{id}) && in_force("one_shape"))
+    if (!is_new && known->second != shown_type(plan, Reference{id}) && in_force(Rule::one_shape))
       refuse(at, shown_type(plan, Reference{id}), known->second + ", as in another plan of the method");
     if (value.role == Role::weight) check_weight(plan, id, name, at);
     if (is_new) check_total(value.lifetime, checked_bytes(plan, id), at);
@@ -119,8 +120,9 @@ class FitChecker {
 
   void check_weight(const Plan& plan, uint32_t id, const std::string& name, const std::string& at) const {
     const std::string group = name.substr(0, name.find('.'));
-    if (!manifest_.weights.count(group) && in_force("weight_group")) refuse(at, "no weight group '" + group + "' in the bundle", groups());
-    if (is_table(name)) same("vocab_size", (at + ", rows").c_str(), plan.shape(id)[0], manifest_.vocab_size, "vocab_size of the model");
+    if (!manifest_.weights.count(group) && in_force(Rule::weight_group))
+      refuse(at, "no weight group '" + group + "' in the bundle", groups());
+    if (is_table(name)) same(Rule::vocab_size, (at + ", rows").c_str(), plan.shape(id)[0], manifest_.vocab_size, "vocab_size of the model");
   }
 
   void check_total(Lifetime lifetime, uint64_t bytes, const std::string& at) {
@@ -133,14 +135,14 @@ class FitChecker {
   void check_loads(const Plan& plan) const {
     for (const auto& section : plan.sections)
       for (const Instruction& i : section)
-        if ((i.op == Op::load || (i.op == Op::free && i.group)) && !manifest_.weights.count(plan.names[i.a]) && in_force("weight_group"))
-          refuse("load of '" + plan.names[i.a] + "'", "no weight group of that name in the bundle", groups());
+        if (i.op == Op::load && !manifest_.weights.count(plan.names[i.load.group]) && in_force(Rule::weight_group))
+          refuse("load of '" + plan.names[i.load.group] + "'", "no weight group of that name in the bundle", groups());
   }
 
   void check_logits(const Plan& plan) const {
     for (const Instruction& i : plan.sections[static_cast<int>(Section::decode)])
-      if (i.op == Op::emit && plan.names[i.a] == "logits")
-        same("vocab_size", "logits of decode", plan.elements(i.b), manifest_.vocab_size, "vocab_size of the model");
+      if (i.op == Op::emit && plan.names[i.emit.name] == "logits")
+        same(Rule::vocab_size, "logits of decode", plan.elements(i.emit.source), manifest_.vocab_size, "vocab_size of the model");
   }
 
   std::string groups() const {

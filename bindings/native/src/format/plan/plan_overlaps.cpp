@@ -34,10 +34,10 @@ Span span_of(const Plan& plan, const Reference& reference) {
 
 }  // namespace
 
-std::optional<uint32_t> overlapping_result(const Plan& plan, const Instruction& call) {
-  std::map<int64_t, std::map<uint64_t, uint64_t>> spans;  // home -> first byte -> end
-  for (uint32_t n = 0; n < call.c + call.d; n++) {        // operands, then results
-    const Reference& reference = plan.references[call.b + n];
+std::optional<uint32_t> overlapping_result(const Plan& plan, const Instruction::Call& call) {
+  std::map<int64_t, std::map<uint64_t, uint64_t>> spans;         // home -> first byte -> end
+  for (uint32_t n = 0; n < call.operands + call.results; n++) {  // operands, then results
+    const Reference& reference = plan.references[call.first + n];
     const Span span = span_of(plan, reference);
     if (span.begin == span.end) continue;
     auto& home = spans[span.home];
@@ -48,7 +48,7 @@ std::optional<uint32_t> overlapping_result(const Plan& plan, const Instruction& 
       begin = next->first;
     }
     while (next != home.end() && next->first < end) {
-      if (n >= call.c) return reference.value;
+      if (n >= call.operands) return reference.value;
       end = std::max(end, next->second);  // operands may overlap each other: together they are one
       next = home.erase(next);
     }

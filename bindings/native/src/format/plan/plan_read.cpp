@@ -111,52 +111,42 @@ class Reader : public PieceTaker {
     out.op = one_of<Op>(i["op"]);
     switch (out.op) {
       case Op::load:
-        out.a = name(i["group"]);
+        out.load.group = name(i["group"]);
         break;
       case Op::call:
-        out.a = whole<uint32_t>(i["graph"]);
-        out.b = static_cast<uint32_t>(p_.references.size());
-        out.c = static_cast<uint32_t>(i["operands"].size());
-        out.d = static_cast<uint32_t>(i["results"].size());
+        out.call = {whole<uint32_t>(i["graph"]), static_cast<uint32_t>(p_.references.size()), static_cast<uint32_t>(i["operands"].size()),
+                    static_cast<uint32_t>(i["results"].size())};
         for (const Json& operand : i["operands"]) take_reference(operand);
         for (const Json& result : i["results"]) take_reference(result["to"], one_of<How>(result["how"]));
         break;
       case Op::zero:
-        out.a = id(i["value"]);
+        out.zero.value = id(i["value"]);
         break;
       case Op::noise:
-        out.a = id(i["value"]);
-        out.b = whole<uint32_t>(i["query"]);
-        out.c = whole<uint32_t>(i["block"]);
-        out.d = whole<uint32_t>(i["tensor"]);
-        out.distribution = one_of<Distribution>(i["distribution"]);
+        out.noise = {id(i["value"]), whole<uint32_t>(i["query"]), whole<uint16_t>(i["block"]), whole<uint16_t>(i["tensor"]),
+                     one_of<Distribution>(i["distribution"])};
         break;
       case Op::record:
-        out.a = id(i["source"]);
-        out.b = id(i["value"]);
+        out.record = {id(i["source"]), id(i["value"])};
         break;
       case Op::store:
-        out.a = id(i["state"]);
-        out.b = static_cast<uint32_t>(p_.references.size());
+        out.store = {id(i["state"]), static_cast<uint32_t>(p_.references.size())};
         take_reference(i["source"]);
         break;
       case Op::emit:
-        out.a = name(i["name"]);
-        out.b = id(i["source"]);
+        out.emit = {name(i["name"]), id(i["source"])};
         break;
       case Op::free:
-        take_free(i, out);
+        out.free = free_of(i);
         break;
     }
     section.push_back(out);
   }
 
-  void take_free(Json& i, Instruction& out) {
-    out.group = !i["group"].is_null();
-    if (i["value"].is_null() != out.group)
-      out.a = kNothing;  // both or neither
-    else
-      out.a = out.group ? name(i["group"]) : id(i["value"]);
+  Instruction::Free free_of(Json& i) {
+    const bool is_a_group = !i["group"].is_null();
+    if (i["value"].is_null() != is_a_group) return {kNothing, is_a_group};  // both or neither
+    return {is_a_group ? name(i["group"]) : id(i["value"]), is_a_group};
   }
 
   Plan& p_;
@@ -182,7 +172,7 @@ void refuse_other_version(const Json& document, const std::string& subject) {
 void keep_what_runs(Plan& plan) {
   std::vector<uint32_t> positions;
   const std::vector<Instruction>& training = plan.sections[static_cast<int>(Section::train_step)];
-  const auto is_free_of_value = [](const Instruction& i) { return i.op == Op::free && !i.group; };
+  const auto is_free_of_value = [](const Instruction& i) { return i.op == Op::free && !i.free.is_a_group; };
   if (plan.replayable && replay_slice(plan, training, positions)) {
     for (const uint32_t position : positions) {
       const Instruction& i = training[position];
@@ -190,7 +180,7 @@ void keep_what_runs(Plan& plan) {
     }
   }
   for (const Instruction& i : training) {
-    if (i.op == Op::record) plan.recorded.push_back(i.b);
+    if (i.op == Op::record) plan.recorded.push_back(i.record.value);
   }
   for (std::vector<Instruction>& section : plan.sections) {
     section.erase(std::remove_if(section.begin(), section.end(), is_free_of_value), section.end());

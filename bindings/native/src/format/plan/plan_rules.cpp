@@ -2,6 +2,7 @@
 #include "format/plan/plan_rules.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 
 #include "format/json.h"
@@ -74,19 +75,38 @@ std::string array_name(const std::string& value) {
 }
 
 #ifdef BESPOKE_RULE_SWITCHES
-bool in_force(const char* rule) {
-  static const char* const without = std::getenv("BESPOKE_WITHOUT");
-  return without == nullptr || std::string(without) != rule;
+namespace {
+
+#define BESPOKE_RULE(name) #name,
+constexpr const char* kRules[] = {BESPOKE_RULES(BESPOKE_RULE)};
+#undef BESPOKE_RULE
+
+int switched_off() {  // -1: none
+  const char* const name = std::getenv("BESPOKE_WITHOUT");
+  if (name == nullptr) return -1;
+  const auto found = std::find(std::begin(kRules), std::end(kRules), std::string(name));
+  if (found == std::end(kRules)) {
+    std::fprintf(stderr, "BESPOKE_WITHOUT: got '%s', expected the name of a rule (format/plan/plan_rules.h)\n", name);
+    std::abort();
+  }
+  return static_cast<int>(found - std::begin(kRules));
+}
+
+}  // namespace
+
+bool in_force(Rule rule) {
+  static const int without = switched_off();
+  return static_cast<int>(rule) != without;
 }
 
 bool is_let_through(const Value& value) {
   const std::vector<Allowed>& rows = the_rules().values;
   if (std::any_of(rows.begin(), rows.end(), [&](const Allowed& row) { return row.is(value); })) return false;
   Value other = value;
-  if (!in_force("table.session")) return value.lifetime == Lifetime::session && value.place == PlaceKind::named;
-  if (!in_force("table.constant")) return value.role == Role::constant && value.place == PlaceKind::named;
-  if (!in_force("table.recorded")) return value.role == Role::recorded && value.place == PlaceKind::scratch;
-  if (in_force("table.rank")) return false;
+  if (!in_force(Rule::table_session)) return value.lifetime == Lifetime::session && value.place == PlaceKind::named;
+  if (!in_force(Rule::table_constant)) return value.role == Role::constant && value.place == PlaceKind::named;
+  if (!in_force(Rule::table_recorded)) return value.role == Role::recorded && value.place == PlaceKind::scratch;
+  if (in_force(Rule::table_rank)) return false;
   return std::any_of(rows.begin(), rows.end(), [&](const Allowed& row) {
     other.rank = static_cast<uint8_t>(row.least_rank);
     return row.is(other);

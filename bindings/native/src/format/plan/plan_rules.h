@@ -58,13 +58,23 @@ struct BatchTensor {  // what the runtime binds under a name: `copies` of the ba
 };
 BatchTensor batch_tensor(const Plan& plan, uint32_t value);
 
-// Whether a rule is in force. Always, but in the build that shows what each of them is for (fuzz/execute.cpp): there
-// BESPOKE_WITHOUT names one that is not.
+// The rules that a build can switch off to show what each of them is for.
+#define BESPOKE_RULES(each)                                                                                                          \
+  each(add_to) each(batch) each(batch_size) each(emit) each(load) each(name) each(noise) each(number) each(one_shape) each(overlap)  \
+      each(place) each(record) each(recorded) each(region) each(scalar) each(sequence_length) each(state_shape) each(table_constant) \
+          each(table_rank) each(table_recorded) each(table_session) each(vocab_size) each(weight_group) each(weight_shape)
+
+#define BESPOKE_RULE(name) name,
+enum class Rule : uint8_t { BESPOKE_RULES(BESPOKE_RULE) };
+#undef BESPOKE_RULE
+
+// Whether a rule is in force. Always, but in the build that executes plans without one (fuzz/execute.cpp): there BESPOKE_WITHOUT
+// names one that is not.
 #ifdef BESPOKE_RULE_SWITCHES
-bool in_force(const char* rule);
-bool is_let_through(const Value& value);  // of a kind that the table lacks, by a name of "table." and what it lets through
+bool in_force(Rule rule);
+bool is_let_through(const Value& value);  // of a kind that the table of kinds lacks, by a rule of "table_" and what it lets through
 #else
-constexpr bool in_force(const char*) { return true; }
+constexpr bool in_force(Rule) { return true; }
 constexpr bool is_let_through(const Value&) { return false; }
 #endif
 

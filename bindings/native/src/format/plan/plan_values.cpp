@@ -40,7 +40,7 @@ class ValueChecker {
       check_value(id);
       if (value.place == PlaceKind::named) {
         const auto [other, is_new] = names.emplace(value.where, id);
-        if (!is_new && in_force("name"))
+        if (!is_new && in_force(Rule::name))
           refuse("the name of value " + std::to_string(other->second) + ", '" + p_.name(id) + "'", "a name of its own");
       }
       if (value.role == Role::optimizer) states.push_back(id);
@@ -48,7 +48,7 @@ class ValueChecker {
       if (value.lifetime != Lifetime::step && value.lifetime != Lifetime::session && value.lifetime != Lifetime::state) continue;
       uint64_t& total = totals[static_cast<size_t>(value.lifetime)];
       total += (checked_bytes(p_, id) + 63) / 64 * 64;
-      if (total > rules_.region_bytes && in_force("region"))
+      if (total > rules_.region_bytes && in_force(Rule::region))
         refuse("more than " + std::to_string(rules_.region_bytes) + " bytes of " + say(kLifetimeNames, value.lifetime) + " values",
                "fewer");
     }
@@ -62,7 +62,8 @@ class ValueChecker {
 
   void check_region(const char* name, uint64_t size) {
     at_ = std::string("estimate.") + name;
-    if (size > rules_.region_bytes && in_force("region")) refuse(std::to_string(size), "at most " + std::to_string(rules_.region_bytes));
+    if (size > rules_.region_bytes && in_force(Rule::region))
+      refuse(std::to_string(size), "at most " + std::to_string(rules_.region_bytes));
   }
 
   void check_value(uint32_t id) const {
@@ -77,7 +78,7 @@ class ValueChecker {
     if (value.place == PlaceKind::arena || value.place == PlaceKind::scratch) {
       const uint64_t limit = value.place == PlaceKind::arena ? p_.estimate.arena_bytes : p_.estimate.scratch_bytes;
       const Wide end = static_cast<Wide>(value.where) + bytes;
-      if (end > limit && in_force("place")) refuse("bytes up to " + shown(end), "bytes up to " + std::to_string(limit));
+      if (end > limit && in_force(Rule::place)) refuse("bytes up to " + shown(end), "bytes up to " + std::to_string(limit));
       if (value.where % rules_.alignment) refuse("offset " + std::to_string(value.where), "an aligned offset");
     }
     if (value.place == PlaceKind::named && !is_let_through(value)) check_name(id);
@@ -98,13 +99,13 @@ class ValueChecker {
     const std::string& name = p_.name(id);
     const std::string got = say(kRoleNames, value.role) + " '" + name + "', " + shown_type(p_, Reference{id});
     if (value.role == Role::weight && name.find('.') == std::string::npos) refuse(got, "<group>.<tensor>");
-    if (value.role == Role::scalar && in_force("scalar")) {
+    if (value.role == Role::scalar && in_force(Rule::scalar)) {
       const auto found = rules_.scalars.find(name);
       const bool known =
           is_option(rules_, name) ? value.dtype == rules_.option_dtype : found != rules_.scalars.end() && found->second == value.dtype;
       if (!known) refuse(got, "one of " + scalars());
     }
-    if (value.role == Role::batch && in_force("batch")) check_batch(id, name, got);
+    if (value.role == Role::batch && in_force(Rule::batch)) check_batch(id, name, got);
   }
 
   std::string scalars() const {

@@ -98,33 +98,29 @@ class PlanChecker {
       for_reads(p_, i, [&](const Reference& reference) { check_read(reference); });
       switch (i.op) {
         case Op::load:
-          loaded_.insert(p_.names[i.a]);
+          loaded_.insert(p_.names[i.load.group]);
           break;
         case Op::call:
-          check_call(i);
+          check_call(i.call);
           break;
         case Op::store:
-          check_store(i);
+          check_store(i.store);
           break;
         case Op::free:
-          check_free(i);
+          check_free(i.free);
           break;
         case Op::record:
-          check_record(i);
+          check_record(i.record);
           break;
         case Op::emit:
-          check_emit(i);
-          emitted.insert(p_.names[i.a]);
+          check_emit(i.emit);
+          emitted.insert(p_.names[i.emit.name]);
           break;
         case Op::noise:
-          if (!rule_->noise)
-            refuse(at(), std::string("noise in section ") + kSectionNames[section_], "noise in a step, whose number it is drawn by");
-          if (i.b >= rules_.query) refuse(at(), "query " + std::to_string(i.b), "a query below " + std::to_string(rules_.query));
-          check_float32(i.a, "noise of", "noise");
-          define(Reference{i.a}, How::make);
+          check_noise(i.noise);
           break;
         case Op::zero:
-          define(Reference{i.a}, How::make);
+          define(Reference{i.zero.value}, How::make);
           break;
       }
     }
@@ -140,47 +136,54 @@ class PlanChecker {
     }
   }
 
-  void check_call(const Instruction& i) {
-    if (i.a >= graphs_.size()) refuse(at(), "graph " + std::to_string(i.a), "one of " + std::to_string(graphs_.size()) + " graphs");
-    check_signature(i, i.b, i.c, graphs_[i.a]->inputs, "operands");
-    check_signature(i, i.b + i.c, i.d, graphs_[i.a]->outputs, "results");
-    for (uint32_t n = 0; n < i.d; n++) {
-      const Reference& result = p_.references[i.b + i.c + n];
-      if (result.how == How::add_to) check_float32(result.value, "add_to of", "add_to");
+  void check_noise(const Instruction::Noise& i) {
+    if (!rule_->noise)
+      refuse(at(), std::string("noise in section ") + kSectionNames[section_], "noise in a step, whose number it is drawn by");
+    if (i.query >= rules_.query) refuse(at(), "query " + std::to_string(i.query), "a query below " + std::to_string(rules_.query));
+    check_float32(i.value, "noise of", Rule::noise);
+    define(Reference{i.value}, How::make);
+  }
+
+  void check_call(const Instruction::Call& i) {
+    if (i.graph >= graphs_.size()) refuse(at(), "graph " + std::to_string(i.graph), "one of " + std::to_string(graphs_.size()) + " graphs");
+    check_signature(i.graph, i.first, i.operands, graphs_[i.graph]->inputs, "operands");
+    check_signature(i.graph, i.first + i.operands, i.results, graphs_[i.graph]->outputs, "results");
+    for_results(p_, i, [&](const Reference& result) {
+      if (result.how == How::add_to) check_float32(result.value, "add_to of", Rule::add_to);
       define(result, result.how);
-    }
-    if (!in_force("overlap")) return;
+    });
+    if (!in_force(Rule::overlap)) return;
     if (const std::optional<uint32_t> result = overlapping_result(p_, i))
       refuse(at(*result), "a result over an operand or result of its call", "bytes of its own");
   }
 
-  void check_record(const Instruction& i) {
-    const Value& kept = value(i.b);
-    if (!same_shape(i.a, i.b) && in_force("record")) refuse(at(), "a record of another shape", "the shape of its source");
-    check_float32(i.a, "a record of", "record");
-    if (kept.role != Role::recorded && in_force("record"))
-      refuse(at(i.b), std::string("a record into a value of role ") + say(kRoleNames, kept.role), "a value of role recorded");
-    define(Reference{i.b}, How::make, true);
+  void check_record(const Instruction::Record& i) {
+    const Value& kept = value(i.value);
+    if (!same_shape(i.source, i.value) && in_force(Rule::record)) refuse(at(), "a record of another shape", "the shape of its source");
+    check_float32(i.source, "a record of", Rule::record);
+    if (kept.role != Role::recorded && in_force(Rule::record))
+      refuse(at(i.value), std::string("a record into a value of role ") + say(kRoleNames, kept.role), "a value of role recorded");
+    define(Reference{i.value}, How::make, true);
   }
 
-  void check_emit(const Instruction& i) const {
-    check_float32(i.b, "an emit of", "emit");
-    const std::string& name = p_.names[i.a];
+  void check_emit(const Instruction::Emit& i) const {
+    check_float32(i.source, "an emit of", Rule::emit);
+    const std::string& name = p_.names[i.name];
     const bool number = std::find(rules_.numbers.begin(), rules_.numbers.end(), name) != rules_.numbers.end();
-    const Value& emitted = p_.values[i.b];
-    const int64_t* shape = p_.shape(i.b);
+    const Value& emitted = p_.values[i.source];
+    const int64_t* shape = p_.shape(i.source);
     if (!number || std::all_of(shape, shape + emitted.rank, [](int64_t extent) { return extent == 1; })) return;
-    refuse(at(i.b), in_quotes(name) + " of shape " + shown_shape({shape, shape + emitted.rank}), "one number");
+    refuse(at(i.source), in_quotes(name) + " of shape " + shown_shape({shape, shape + emitted.rank}), "one number");
   }
 
-  void check_float32(uint32_t id, const char* what, const char* rule) const {
+  void check_float32(uint32_t id, const char* what, Rule rule) const {
     const DType dtype = value(id).dtype;
     if (dtype != DType::float32 && in_force(rule)) refuse(at(id), std::string(what) + " " + say(kDTypeNames, dtype), "float32");
   }
 
-  void check_signature(const Instruction& i, uint32_t first, uint32_t count, const std::vector<TensorSpec>& specs, const char* kind) const {
+  void check_signature(uint32_t graph, uint32_t first, uint32_t count, const std::vector<TensorSpec>& specs, const char* kind) const {
     if (count != specs.size()) {
-      refuse(at(), std::to_string(count) + " " + kind, std::to_string(specs.size()) + ", as graph " + std::to_string(i.a) + " has");
+      refuse(at(), std::to_string(count) + " " + kind, std::to_string(specs.size()) + ", as graph " + std::to_string(graph) + " has");
     }
     for (uint32_t n = 0; n < count; n++) {
       const Reference& reference = p_.references[first + n];
@@ -192,27 +195,28 @@ class PlanChecker {
     }
   }
 
-  void check_store(const Instruction& i) {
+  void check_store(const Instruction::Store& i) {
     const std::vector<Role>& stores = rule_->stores;
     if (stores.empty())
       refuse(at(), std::string("a store in section ") + kSectionNames[section_], "stores in train_step, apply_step or finish");
-    const Value& state = value(i.a);
-    const bool twice = stored_.count(i.a) != 0;
+    const Value& state = value(i.state);
+    const bool twice = stored_.count(i.state) != 0;
     if (state.lifetime != Lifetime::state || twice) {
-      refuse(at(i.a), twice ? "stored twice" : std::string("a ") + say(kLifetimeNames, state.lifetime) + " value", "state, stored once");
+      refuse(at(i.state), twice ? "stored twice" : std::string("a ") + say(kLifetimeNames, state.lifetime) + " value",
+             "state, stored once");
     }
     if (std::find(stores.begin(), stores.end(), state.role) == stores.end()) {
       std::string roles;
       for (const Role role : stores) roles += (roles.empty() ? "" : " or ") + std::string(say(kRoleNames, role));
-      refuse(at(i.a), std::string("a store to ") + say(kRoleNames, state.role) + " state in section " + kSectionNames[section_],
+      refuse(at(i.state), std::string("a store to ") + say(kRoleNames, state.role) + " state in section " + kSectionNames[section_],
              "state of role " + roles);
     }
-    const Reference& source = p_.references[i.b];
+    const Reference& source = p_.references[i.source];
     check_range(source);
-    if (!shape_is(source, p_.shape(i.a), state.rank) || p_.values[source.value].dtype != state.dtype) {
-      refuse(at(i.a), shown_type(p_, source), shown_type(p_, Reference{i.a}) + ", the whole piece");
+    if (!shape_is(source, p_.shape(i.state), state.rank) || p_.values[source.value].dtype != state.dtype) {
+      refuse(at(i.state), shown_type(p_, source), shown_type(p_, Reference{i.state}) + ", the whole piece");
     }
-    stored_.insert(i.a);
+    stored_.insert(i.state);
   }
 
   // What is answered with is all of it finished, or none.
@@ -222,18 +226,18 @@ class PlanChecker {
         refuse("section finish, value " + std::to_string(id), "a piece of the adapter that it does not store", "every piece stored");
   }
 
-  void check_free(const Instruction& i) {
-    if (i.a == kNothing) refuse(at(), "a free of both or neither", "a value or a weight group");
-    if (i.group) {
-      if (!loaded_.erase(p_.names[i.a])) refuse(at(), "group " + in_quotes(p_.names[i.a]) + ", which is not loaded", "a loaded group");
+  void check_free(const Instruction::Free& i) {
+    if (i.of == kNothing) refuse(at(), "a free of both or neither", "a value or a weight group");
+    if (i.is_a_group) {
+      if (!loaded_.erase(p_.names[i.of])) refuse(at(), "group " + in_quotes(p_.names[i.of]) + ", which is not loaded", "a loaded group");
       return;
     }
-    if (i.a >= life_.size() || (life_[i.a] != Life::whole && life_[i.a] != Life::partly)) {
-      refuse(at(i.a), "a value that is not alive", "each value freed once");
+    if (i.of >= life_.size() || (life_[i.of] != Life::whole && life_[i.of] != Life::partly)) {
+      refuse(at(i.of), "a value that is not alive", "each value freed once");
     }
-    life_[i.a] = Life::freed;
-    filled_.erase(i.a);
-    taken_[p_.values[i.a].place == PlaceKind::scratch].erase(static_cast<uint64_t>(p_.values[i.a].where));
+    life_[i.of] = Life::freed;
+    filled_.erase(i.of);
+    taken_[p_.values[i.of].place == PlaceKind::scratch].erase(static_cast<uint64_t>(p_.values[i.of].where));
   }
 
   // ---- references -----------------------------------------------------------------------------------------------------------------
@@ -257,7 +261,7 @@ class PlanChecker {
       refuse(at(static_cast<uint32_t>(reference.scalar)), std::string(say(kRoleNames, scalar.role)) + " " + say(kDTypeNames, scalar.dtype),
              "an integer scalar");
     }
-    if (scalar.place != PlaceKind::number || !in_force("number")) return;
+    if (scalar.place != PlaceKind::number || !in_force(Rule::number)) return;
     if (scalar.where >= -int64_t{reference.start} && scalar.where <= rows - reference.rows - reference.start) return;
     refuse(at(reference.value),
            std::to_string(reference.rows) + " rows from " + std::to_string(reference.start) + " + " + std::to_string(scalar.where),
@@ -279,7 +283,7 @@ class PlanChecker {
     check_range(reference);
     check_given(reference.value);
     const Value& v = p_.values[reference.value];
-    if (v.role == Role::weight && v.place == PlaceKind::named && in_force("load")) {
+    if (v.role == Role::weight && v.place == PlaceKind::named && in_force(Rule::load)) {
       const std::string& name = p_.name(reference.value);
       const std::string group = name.substr(0, name.find('.'));
       if (!loaded_.count(group)) refuse(at(reference.value), "weight group " + in_quotes(group) + " out of reach", "a load before it");
@@ -326,7 +330,7 @@ class PlanChecker {
       refuse(at(id), std::string("a write to a ") + say(kLifetimeNames, v.lifetime) + " value", "a write to a value of the plan");
     }
     check_given(id);
-    if (v.role == Role::recorded && !by_record && in_force("record")) refuse(at(id), "a write to a recorded value", "a record");
+    if (v.role == Role::recorded && !by_record && in_force(Rule::record)) refuse(at(id), "a write to a recorded value", "a record");
     if (v.lifetime != Lifetime::section) {
       if (how == How::make) refuse(at(id), std::string("a ") + say(kLifetimeNames, v.lifetime) + " value made again", "`into` or `add_to`");
       return;
