@@ -34,7 +34,7 @@ void CallEnd::tell(const Told& told) {
   if (is_followed()) ended_by_listener_ = settings_.listener(told);
 }
 
-ThisCall::ThisCall(CallSettings settings, bool computes)
+ThisCall::ThisCall(const CallSettings& settings, bool computes)
     : outer_(innermost), end_(settings), busy_seconds_(settings.busy_seconds), computes_(computes) {
   innermost = this;
 }

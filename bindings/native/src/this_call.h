@@ -61,7 +61,7 @@ class CallEnd {
 class ThisCall {
  public:
   // Of a call that `computes`, only what it waits for looks at its end here: its machine looks itself, between instructions.
-  ThisCall(CallSettings settings, bool computes);
+  ThisCall(const CallSettings& settings, bool computes);
   ~ThisCall();
   ThisCall(const ThisCall&) = delete;
   ThisCall& operator=(const ThisCall&) = delete;

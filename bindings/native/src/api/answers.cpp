@@ -86,7 +86,7 @@ bespoke_status bespoke_session_next(bespoke_session* session, const bespoke_call
     CallOf settings(call);
     settings.settings.cancels.insert(settings.settings.cancels.end(), {&running.interrupted(), &opened->closed});
     AnswerPiece said = opened->session.next(std::move(settings.settings));
-    const std::lock_guard<std::mutex> held(opened->saying);
+    const MutexLock held(opened->saying);
     opened->said = std::move(said);
     opened->piece = piece_of(opened->said);
     if (piece) *piece = &opened->piece;

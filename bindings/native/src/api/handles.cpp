@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <mutex>
 #include <new>
 #include <unordered_map>
 #include <utility>
@@ -22,21 +21,21 @@ constexpr uintptr_t kStride = 16;  // looks aligned, as a pointer does
 template <class Object>
 using Open = std::unordered_map<uintptr_t, std::shared_ptr<Object>>;
 
-struct Handles {  // under held_over_forks()
+struct Handles {
   uintptr_t last = 0;
   Open<OpenModel> models;
   Open<OpenSession> sessions;
   std::vector<std::weak_ptr<OpenModel>> released;
 };
 
-Handles& handles() {
+Handles& handles() REQUIRES(held_over_forks()) {
   static Handles& made = *new Handles;  // never destroyed: a fork that ends must not close what is its parent's
   return made;
 }
 
 template <class Object>
 uintptr_t add(Open<Object> Handles::* open, std::shared_ptr<Object> object) {
-  const std::lock_guard<std::mutex> held(held_over_forks());
+  const MutexLock held(held_over_forks());
   Handles& all = handles();
   all.last += kStride;
   (all.*open).emplace(all.last, std::move(object));
@@ -45,7 +44,7 @@ uintptr_t add(Open<Object> Handles::* open, std::shared_ptr<Object> object) {
 
 template <class Object>
 std::shared_ptr<Object> find(Open<Object> Handles::* open, const void* handle, bool take) {
-  const std::lock_guard<std::mutex> held(held_over_forks());
+  const MutexLock held(held_over_forks());
   auto& objects = handles().*open;
   const auto at = objects.find(reinterpret_cast<uintptr_t>(handle));
   if (at == objects.end()) return nullptr;
@@ -84,7 +83,7 @@ std::shared_ptr<OpenModel> taken_out(bespoke_model* model) { return find(&Handle
 std::shared_ptr<OpenSession> taken_out(bespoke_session* session) { return find(&Handles::sessions, session, true); }
 
 void note_released(const std::shared_ptr<OpenModel>& model) {
-  const std::lock_guard<std::mutex> held(held_over_forks());
+  const MutexLock held(held_over_forks());
   auto& released = handles().released;
   released.erase(std::remove_if(released.begin(), released.end(), [](const auto& one) { return one.expired(); }), released.end());
   released.push_back(model);
@@ -93,7 +92,7 @@ void note_released(const std::shared_ptr<OpenModel>& model) {
 void check_none_ends(const std::string& state) {
   std::vector<std::shared_ptr<OpenModel>> released;
   {
-    const std::lock_guard<std::mutex> held(held_over_forks());
+    const MutexLock held(held_over_forks());
     for (const auto& one : handles().released)
       if (auto model = one.lock()) released.push_back(std::move(model));
   }

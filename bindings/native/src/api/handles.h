@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "api/arguments.h"
@@ -23,9 +22,9 @@ struct OpenSession {
   std::shared_ptr<OpenModel> model;
   Session session;
   std::atomic<bool> closed{false};  // its call ends
-  std::mutex saying;                // guards what its last call said, which `piece` points into
-  AnswerPiece said{};
-  bespoke_piece piece{};
+  Mutex saying;
+  AnswerPiece said GUARDED_BY(saying){};  // what its last call said, which `piece` points into
+  bespoke_piece piece GUARDED_BY(saying){};
 };
 
 using CancelFlag = std::shared_ptr<std::atomic<bool>>;
@@ -63,7 +62,7 @@ bespoke_status stored(bespoke_model* model, const bespoke_call* given, bespoke_e
     const OpenModel::Call call(found(model));
     CallOf settings(given);
     settings.settings.cancels.push_back(&call.interrupted());
-    const ThisCall this_call(std::move(settings.settings), false);
+    const ThisCall this_call(settings.settings, false);
     ThisCall::check();
     body(call.model());
   });

@@ -22,7 +22,7 @@ Error closed() { return Error(Kind::State, "the model", "a handle that was close
 
 OpenModel::Call::Call(std::shared_ptr<OpenModel> model) : model_(std::move(model)), outer_(innermost) {
   model_->check_process();
-  const std::lock_guard<std::mutex> held(model_->mutex_);
+  const MutexLock held(model_->mutex_);
   if (model_->phase_ != Phase::open) throw closed();
   if (model_->closing_)
     throw Error(Kind::Busy, "the model", "a call while it is being closed", "a model that stays open", "Wait until it is closed");
@@ -33,15 +33,15 @@ OpenModel::Call::Call(std::shared_ptr<OpenModel> model) : model_(std::move(model
 OpenModel::Call::~Call() {
   innermost = outer_;
   if (!model_->process_.is_this()) return;  // a callback has forked, and its fork unwinds
-  std::unique_lock<std::mutex> held(model_->mutex_);
+  const MutexLock held(model_->mutex_);
   model_->running_.erase(this);
   model_->ended_.notify_all();
-  if (model_->phase_ == Phase::released && model_->can_go()) model_->free(held);
+  if (model_->phase_ == Phase::released && model_->can_go()) model_->free();
 }
 
 void OpenModel::interrupt() {
   check_process();
-  const std::lock_guard<std::mutex> held(mutex_);
+  const MutexLock held(mutex_);
   for (Call* call : running_) call->interrupted_ = true;
 }
 
@@ -49,30 +49,30 @@ void OpenModel::close(double seconds) {
   if (seconds != seconds)
     throw Error(Kind::Config, "seconds", repr_of(seconds), "how long to wait, or less than 0 for as long as it takes", "Give a number");
   interrupt();
-  std::unique_lock<std::mutex> held(mutex_);
+  MutexLock held(mutex_);
   if (is_within())
     throw Error(Kind::Busy, "the model", "its end from within one of its calls", "calls that have ended",
                 "Return from the callback, which ends the call, and close the model then");
   closing_++;
-  const auto is_over = [this] { return can_go() || phase_ == Phase::closed; };
+  const auto is_over = [this]() REQUIRES(mutex_) { return can_go() || phase_ == Phase::closed; };
   if (seconds < 0)
-    ended_.wait(held, is_over);
+    ended_.wait(held.for_condition(), is_over);
   else
-    ended_.wait_for(held, std::chrono::duration<double>(std::min(seconds, kLongestWait)), is_over);
+    ended_.wait_for(held.for_condition(), std::chrono::duration<double>(std::min(seconds, kLongestWait)), is_over);
   closing_--;
   if (phase_ != Phase::open) throw closed();  // by another thread
   if (!running_.empty())
     throw Error(Kind::Busy, "the model", "a call that still runs after " + repr_of(seconds) + " s", "calls that have ended",
                 "Close it again later: it stays open");
-  free(held);
+  free();
 }
 
 void OpenModel::release() {
-  std::unique_lock<std::mutex> held(mutex_);
+  const MutexLock held(mutex_);
   if (phase_ != Phase::open) return;
   phase_ = Phase::released;
   for (Call* call : running_) call->interrupted_ = true;
-  if (can_go()) free(held);
+  if (can_go()) free();
 }
 
 void OpenModel::check_process() const {
@@ -83,7 +83,7 @@ void OpenModel::check_process() const {
 }
 
 bool OpenModel::still_ends() const {
-  const std::lock_guard<std::mutex> held(mutex_);
+  const MutexLock held(mutex_);
   return phase_ == Phase::released || phase_ == Phase::going;
 }
 
@@ -94,11 +94,11 @@ bool OpenModel::is_within() const {
 }
 
 // Whoever waits hears of it when the state can be opened again.
-void OpenModel::free(std::unique_lock<std::mutex>& held) {
+void OpenModel::free() {
   phase_ = Phase::going;
-  held.unlock();
+  mutex_.unlock();
   model_.reset();
-  held.lock();
+  mutex_.lock();
   phase_ = Phase::closed;
   ended_.notify_all();
 }

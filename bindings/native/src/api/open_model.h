@@ -5,10 +5,10 @@
 #include <atomic>
 #include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 
+#include "locks.h"
 #include "model/personal_model.h"
 #include "platform/fork.h"
 
@@ -51,17 +51,17 @@ class OpenModel {
   enum class Phase { open, released, going, closed };
 
   bool is_within() const;
-  bool can_go() const { return running_.empty() && (phase_ == Phase::open || phase_ == Phase::released); }
-  void free(std::unique_lock<std::mutex>& held);
+  bool can_go() const REQUIRES(mutex_) { return running_.empty() && (phase_ == Phase::open || phase_ == Phase::released); }
+  void free() REQUIRES(mutex_);
 
   std::unique_ptr<PersonalModel> model_;  // null once it is closed
   const std::string state_;
   const OwnProcess process_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::condition_variable ended_;
-  std::set<Call*> running_;
-  int closing_ = 0;  // threads that wait to close it
-  Phase phase_ = Phase::open;
+  std::set<Call*> running_ GUARDED_BY(mutex_);
+  int closing_ GUARDED_BY(mutex_) = 0;  // threads that wait to close it
+  Phase phase_ GUARDED_BY(mutex_) = Phase::open;
 };
 
 }  // namespace bespoke

@@ -86,7 +86,7 @@ std::string KnownHashes::of(int descriptor, uint64_t offset, uint64_t size, cons
   if (!before) return compute();
   const auto& [place, version] = *before;
   {
-    const std::lock_guard<std::mutex> locked(mutex_);
+    const MutexLock locked(mutex_);
     const auto found = known_.find(place);
     if (found != known_.end() && found->second.version == version) {
       used_.insert(place);
@@ -97,7 +97,7 @@ std::string KnownHashes::of(int descriptor, uint64_t offset, uint64_t size, cons
   const std::string sha256 = compute();  // not under the lock: it takes seconds
   const bool is_settled = version.modified_ns <= began - kSettled && version.changed_ns <= began - kSettled;
   if (is_settled) {  // what it became meanwhile has other times
-    const std::lock_guard<std::mutex> locked(mutex_);
+    const MutexLock locked(mutex_);
     known_[place] = {version, sha256};
     used_.insert(place);
     is_new_ = true;
@@ -107,7 +107,7 @@ std::string KnownHashes::of(int descriptor, uint64_t offset, uint64_t size, cons
 
 bool KnownHashes::save() noexcept {
   try {
-    const std::lock_guard<std::mutex> locked(mutex_);
+    const MutexLock locked(mutex_);
     if (path_.empty() || !is_new_) return true;
     for (auto at = known_.begin(); at != known_.end() && known_.size() > kMostKnown;) {
       at = used_.count(at->first) ? std::next(at) : known_.erase(at);

@@ -13,11 +13,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <tuple>
+
+#include "locks.h"
 
 namespace bespoke {
 
@@ -51,15 +52,15 @@ class KnownHashes {
   };
 
   static std::optional<std::pair<Place, Version>> look(int descriptor, uint64_t offset, uint64_t size);
-  void load();
-  std::string text() const;
+  void load() REQUIRES(mutex_);
+  std::string text() const REQUIRES(mutex_);
 
   const std::string path_;
   const Clock now_;
-  std::mutex mutex_;
-  std::map<Place, Known> known_;
-  std::set<Place> used_;  // by this process
-  bool is_new_ = false;   // something that is not in the file
+  Mutex mutex_;
+  std::map<Place, Known> known_ GUARDED_BY(mutex_);
+  std::set<Place> used_ GUARDED_BY(mutex_);  // by this process
+  bool is_new_ GUARDED_BY(mutex_) = false;   // something that is not in the file
 };
 
 }  // namespace bespoke

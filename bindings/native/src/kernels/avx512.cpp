@@ -13,7 +13,6 @@ inline vec bits_to_exponent(vec shifted) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
 }
 inline vec zero_where_less(vec x, vec limit, vec v) { return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_NLT_UQ), v); }
-inline float half(uint16_t bits) { return _cvtsh_ss(bits); }
 
 #include "body.h"
 #include "noise.h"

@@ -39,7 +39,7 @@ struct SharedProduct {
 // All columns of a product.
 void all_columns(const Table& table, Direction direction, const Weight& w, const Operands& operands, void* workspace,
                  const Parallel& parallel) {
-  const int64_t count = direction == Direction::Forward ? w.out : w.columns, threads = panels(parallel.threads);
+  const int64_t count = direction == Direction::Forward ? w.out : w.columns, threads = static_cast<int64_t>(panels(parallel.threads));
   if (operands.rows <= 0 || count <= 0) return;
   if (table.prepare) return prepared_columns(table, direction, w, operands, count, static_cast<char*>(workspace), threads, parallel);
   SharedProduct p;

@@ -40,6 +40,7 @@ Prompt BundleText::read_prompt(const std::string& json) {
 
 const Tokenizer* BundleText::tokenizer() {
   encoder();  // which makes it
+  const MutexLock alone(making_);
   return tokenizer_.get();
 }
 
@@ -56,7 +57,7 @@ std::string BundleText::rules() const {
 }
 
 const ExampleEncoder& BundleText::encoder() {
-  const std::lock_guard<std::mutex> alone(making_);
+  const MutexLock alone(making_);
   if (encoder_) return *encoder_;
   const Manifest& manifest = bundle_.manifest();
   const TextRecord& text = manifest.text;

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "format/bundle/bundle.h"
+#include "locks.h"
 #include "text/examples.h"
 
 namespace bespoke {
@@ -35,10 +35,10 @@ class BundleText {
 
  private:
   Bundle& bundle_;
-  std::mutex making_;
-  std::unique_ptr<Tokenizer> tokenizer_;
-  std::unique_ptr<Turns> turns_;
-  std::unique_ptr<ExampleEncoder> encoder_;
+  Mutex making_;
+  std::unique_ptr<Tokenizer> tokenizer_ GUARDED_BY(making_);
+  std::unique_ptr<Turns> turns_ GUARDED_BY(making_);
+  std::unique_ptr<ExampleEncoder> encoder_ GUARDED_BY(making_);
 };
 
 }  // namespace bespoke

@@ -15,16 +15,16 @@ constexpr auto kLook = std::chrono::milliseconds(5);  // how late a call that wa
 }  // namespace
 
 CallQueue::Turn::~Turn() {
-  const std::lock_guard<std::mutex> held(queue_.mutex_);
+  const MutexLock held(queue_.mutex_);
   queue_.is_taken_ = false;
   queue_.holder_ = {};
   queue_.changed_.notify_all();
 }
 
 CallQueue::Turn CallQueue::turn(double seconds) {
-  std::unique_lock<std::mutex> held(mutex_);
+  MutexLock held(mutex_);
   const bool is_own = is_taken_ && holder_ == std::this_thread::get_id();
-  const auto is_free = [&] { return !is_taken_ && (waiting_.empty() || waiting_.front() == &held); };
+  const auto is_free = [&]() REQUIRES(mutex_) { return !is_taken_ && (waiting_.empty() || waiting_.front() == &held); };
   if (is_own || (seconds == 0 && !is_free()))
     throw Error(
         Kind::Busy, "the model",
@@ -32,7 +32,7 @@ CallQueue::Turn CallQueue::turn(double seconds) {
         "one such call at a time", is_own ? "Return from the callback first" : "Wait until it has ended, or cancel it");
   if (!is_free()) {
     waiting_.push_back(&held);
-    const auto leave = [&] {
+    const auto leave = [&]() REQUIRES(mutex_) {
       waiting_.erase(std::find(waiting_.begin(), waiting_.end(), &held));
       changed_.notify_all();  // another one may be next
     };
@@ -43,7 +43,7 @@ CallQueue::Turn CallQueue::turn(double seconds) {
         if (seconds > 0 && std::chrono::duration<double>(CallSettings::Clock::now() - since).count() > seconds)
           throw Error(Kind::Busy, "the model", std::string("a call while another one ") + what_ + ", after the time that it may wait",
                       "one such call at a time", "Wait longer, or cancel the other one");
-        changed_.wait_for(held, kLook);
+        changed_.wait_for(held.for_condition(), kLook);
       }
     } catch (...) {
       leave();

@@ -4,8 +4,9 @@
 
 #include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <thread>
+
+#include "locks.h"
 
 namespace bespoke {
 
@@ -14,7 +15,7 @@ class CallQueue {
   // `what` computes, or keeps the store busy: for the error.
   explicit CallQueue(const char* what) : what_(what) {}
 
-  class Turn {  // of a call, for as long as it lives
+  class [[nodiscard]] Turn {  // of a call, for as long as it lives
    public:
     ~Turn();
     Turn(const Turn&) = delete;
@@ -32,11 +33,11 @@ class CallQueue {
 
  private:
   const char* const what_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::condition_variable changed_;
-  std::deque<const void*> waiting_;  // the first one is next
-  bool is_taken_ = false;
-  std::thread::id holder_;
+  std::deque<const void*> waiting_ GUARDED_BY(mutex_);  // the first one is next
+  bool is_taken_ GUARDED_BY(mutex_) = false;
+  std::thread::id holder_ GUARDED_BY(mutex_);
 };
 
 }  // namespace bespoke

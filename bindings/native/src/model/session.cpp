@@ -16,6 +16,21 @@ constexpr size_t kNotesShare = 4;  // they take at most one part in so many of t
 
 std::string tokens_of(size_t count) { return std::to_string(count) + " tokens"; }
 
+class BESPOKE_LOCKS(scoped_lockable) InUse {  // by one call: Busy for another one
+ public:
+  explicit InUse(Mutex& mutex) ACQUIRE(mutex) UNCHECKED_LOCKS : mutex_(mutex) {
+    if (!mutex.try_lock())
+      throw Error(Kind::Busy, "the session", "a call while another one runs", "one call at a time",
+                  "Wait until it has ended, or cancel it");
+  }
+  ~InUse() RELEASE() UNCHECKED_LOCKS { mutex_.unlock(); }
+  InUse(const InUse&) = delete;
+  InUse& operator=(const InUse&) = delete;
+
+ private:
+  Mutex& mutex_;
+};
+
 }  // namespace
 
 Session::Session(PersonalModel& model, const AnswerSettings& settings)
@@ -25,7 +40,7 @@ Session::Session(PersonalModel& model, const AnswerSettings& settings)
 }
 
 void Session::feed(const std::string& json) {
-  const auto held = alone();
+  const InUse held(in_use_);
   const Prompt more = model_.text().read_prompt(json);
   const Conversation before = answer_ ? conversation_.with_answer(answer_->text(), answer_->tokens()) : conversation_;
   Conversation longer = before.with(more);
@@ -70,23 +85,17 @@ Conversation Session::with_notes(const Conversation& before, const Prompt& more,
 }
 
 AnswerPiece Session::next(CallSettings settings) {
-  const auto held = alone();
+  const InUse held(in_use_);
   if (full_) return {"", std::nullopt, 0, AnswerEnd::context_full};
   if (!answer_ || answer_->ended())
     throw Error(Kind::Generation, "the session", answer_ ? "an answer that has ended" : "nothing to answer", "something to answer",
                 "Feed it messages, a text or token ids first");
   AnswerPiece piece;
-  model_.answer(std::move(settings), [&](Answering& answering) {
+  model_.answer(std::move(settings), [&](Answering& answering) REQUIRES(in_use_) {
     piece = answer_->next(answering.next_logits(answer_->seen(), version_));
     if (piece.stopped_because) answering.end_answer();
   });
   return piece;
-}
-
-std::unique_lock<std::mutex> Session::alone() {
-  std::unique_lock<std::mutex> held(in_use_, std::try_to_lock);
-  if (held) return held;
-  throw Error(Kind::Busy, "the session", "a call while another one runs", "one call at a time", "Wait until it has ended, or cancel it");
 }
 
 }  // namespace bespoke

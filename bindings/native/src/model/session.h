@@ -2,13 +2,13 @@
 // A conversation with a personal model. It holds words alone; its model computes, when it is asked to.
 #pragma once
 
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 
 #include "generate/answer.h"
 #include "generate/conversation.h"
+#include "locks.h"
 #include "model/personal_model.h"
 
 namespace bespoke {
@@ -26,18 +26,17 @@ class Session {
   AnswerPiece next(CallSettings settings);
 
  private:
-  std::unique_lock<std::mutex> alone();
   // `longer`, which is `before` with a prompt, or the same with notes before the prompt's question, as many as there is room for.
-  Conversation with_notes(const Conversation& before, const Prompt& more, Conversation longer);
+  Conversation with_notes(const Conversation& before, const Prompt& more, Conversation longer) REQUIRES(in_use_);
 
   PersonalModel& model_;
   const AnswerSettings settings_;
-  std::mutex in_use_;
-  Conversation conversation_;       // without the answer that is being given
-  std::optional<Answer> answer_;    // to it
-  std::optional<int64_t> version_;  // of the adapter that gives it
-  std::set<int64_t> shown_;         // ids of the notes that the conversation has
-  bool full_ = false;               // what was fed last had no room
+  Mutex in_use_;
+  Conversation conversation_ GUARDED_BY(in_use_);       // without the answer that is being given
+  std::optional<Answer> answer_ GUARDED_BY(in_use_);    // to it
+  std::optional<int64_t> version_ GUARDED_BY(in_use_);  // of the adapter that gives it
+  std::set<int64_t> shown_ GUARDED_BY(in_use_);         // ids of the notes that the conversation has
+  bool full_ GUARDED_BY(in_use_) = false;               // what was fed last had no room
 };
 
 }  // namespace bespoke

@@ -10,14 +10,14 @@ namespace bespoke {
 namespace {
 
 struct Shared {  // never destroyed: a fork may happen while the process ends
-  std::mutex mutex;
-  std::set<int> descriptors;
+  Mutex mutex;
+  std::set<int> descriptors GUARDED_BY(mutex);
 };
 
 Shared& shared() {
   static Shared* const made = [] {
-    pthread_atfork([] { shared().mutex.lock(); }, [] { shared().mutex.unlock(); },
-                   [] {
+    pthread_atfork([]() UNCHECKED_LOCKS { shared().mutex.lock(); }, []() UNCHECKED_LOCKS { shared().mutex.unlock(); },
+                   []() UNCHECKED_LOCKS {
                      for (const int descriptor : shared().descriptors) close(descriptor);
                      shared().descriptors.clear();
                      shared().mutex.unlock();
@@ -29,15 +29,15 @@ Shared& shared() {
 
 }  // namespace
 
-std::mutex& held_over_forks() { return shared().mutex; }
+Mutex& held_over_forks() { return shared().mutex; }
 
 ClosedInForks::ClosedInForks(int descriptor) : descriptor_(descriptor) {
-  const std::lock_guard<std::mutex> held(held_over_forks());
+  const MutexLock held(shared().mutex);
   shared().descriptors.insert(descriptor);
 }
 
 ClosedInForks::~ClosedInForks() {
-  const std::lock_guard<std::mutex> held(held_over_forks());
+  const MutexLock held(shared().mutex);
   shared().descriptors.erase(descriptor_);
 }
 

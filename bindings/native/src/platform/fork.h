@@ -6,7 +6,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include <mutex>
+#include "locks.h"
 
 namespace bespoke {
 
@@ -19,7 +19,7 @@ class OwnProcess {  // the process in which it was made
   pid_t number_ = getpid();
 };
 
-std::mutex& held_over_forks();  // what it guards is whole in every fork
+Mutex& held_over_forks();  // what it guards is whole in every fork
 
 // A descriptor of this process alone: a fork closes its copy at once. flock's lock lasts as long as any copy of its descriptor, so a fork
 // would keep the lock of a parent that was killed.

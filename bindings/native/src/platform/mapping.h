@@ -22,14 +22,14 @@ class MappedFile {
   MappedFile& operator=(MappedFile&& other) noexcept;
   ~MappedFile();
 
-  int map(int descriptor, uint64_t offset, size_t size);  // once; 0 or an errno. The descriptor may be closed afterwards.
+  [[nodiscard]] int map(int descriptor, uint64_t offset, size_t size);  // once; 0 or an errno. The descriptor may be closed afterwards.
   // The same, for changes that only this process sees: a page is copied when it is written to, and the others stay the file's.
-  int map_private(int descriptor, uint64_t offset, size_t size);
+  [[nodiscard]] int map_private(int descriptor, uint64_t offset, size_t size);
   Bytes bytes() const { return bytes_; }
   uint8_t* writable() const { return const_cast<uint8_t*>(bytes_.data); }  // of map_private
 
  private:
-  int map(int descriptor, uint64_t offset, size_t size, int rights, int kind);
+  [[nodiscard]] int map(int descriptor, uint64_t offset, size_t size, int rights, int kind);
 
   void* base_ = nullptr;
   size_t length_ = 0;
@@ -43,10 +43,10 @@ class WritablePages {  // of our own, zero at first
   WritablePages& operator=(WritablePages&& other) noexcept;
   ~WritablePages();
 
-  int map_anonymous(size_t size);  // once; 0 or an errno
+  [[nodiscard]] int map_anonymous(size_t size);  // once; 0 or an errno
   // Of a new file that has no name any more when this returns, so that a killed process leaves none. Its room is taken on the disk.
-  int map_scratch(const std::string& path, size_t size);
-  int map_addresses(size_t size);  // no memory: what touches one of them ends the process
+  [[nodiscard]] int map_scratch(const std::string& path, size_t size);
+  [[nodiscard]] int map_addresses(size_t size);  // no memory: what touches one of them ends the process
 
   uint8_t* data() const { return data_; }
   size_t size() const { return size_; }

@@ -13,7 +13,7 @@ class LockFile {  // one of a state's lock files, open; unlocked when it goes, t
  public:
   LockFile(const std::string& folder, const std::string& name);
   ~LockFile();
-  bool take();  // false: another process has it
+  [[nodiscard]] bool take();  // false: another process has it
   int descriptor() const { return opened_.get(); }
 
  private:

@@ -13,8 +13,8 @@ namespace bespoke {
 
 namespace {
 
-// Guarded by held_over_forks(); never destroyed, since a model may outlive the statics.
-auto& open_files() {
+// Never destroyed, since a model may outlive the statics.
+auto& open_files() REQUIRES(held_over_forks()) {
   static auto* const made = new std::multimap<std::pair<dev_t, ino_t>, OwnProcess>;
   return *made;
 }
@@ -25,7 +25,7 @@ OpenFile::OpenFile(const std::string& path) {
   struct stat found{};
   if (stat(path.c_str(), &found) != 0) throw from_errno(errno, path);
   file_ = {found.st_dev, found.st_ino};
-  const std::lock_guard<std::mutex> held(held_over_forks());
+  const MutexLock held(held_over_forks());
   const auto [first, last] = open_files().equal_range(file_);
   for (auto at = first; at != last; ++at)
     if (!at->second.is_this())
@@ -36,7 +36,7 @@ OpenFile::OpenFile(const std::string& path) {
 }
 
 OpenFile::~OpenFile() {
-  const std::lock_guard<std::mutex> held(held_over_forks());
+  const MutexLock held(held_over_forks());
   const auto [first, last] = open_files().equal_range(file_);
   for (auto at = first; at != last; ++at)
     if (at->second.is_this()) {

@@ -11,8 +11,8 @@ namespace bespoke {
 
 extern const char* const kReserveFile;  // "reserve"
 
-void keep_reserve(const std::string& folder) noexcept;   // makes it where there is none and the disk has room; else it is made another time
-bool spend_reserve(const std::string& folder) noexcept;  // false: there was none
+void keep_reserve(const std::string& folder) noexcept;  // makes it where there is none and the disk has room; else it is made another time
+[[nodiscard]] bool spend_reserve(const std::string& folder) noexcept;  // false: there was none
 
 // What `work` gives, done again with the reserve's room where the disk is full.
 template <class Work>

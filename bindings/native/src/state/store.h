@@ -85,8 +85,8 @@ class StateStore {
   std::vector<RowPlace> rows(Split split);               // in the order in which examples were added, then of windows
   std::vector<RowPlace> rows(int64_t run, Split split);  // of a run's examples, in its order
   // Tokens and mask (1 where the token is trained on), `row.length` each. False: the example was forgotten meanwhile.
-  bool read_row(const RowPlace& row, int32_t* tokens, uint8_t* mask);
-  bool read_rejected(const RowPlace& row, int32_t* tokens, uint8_t* mask);  // of a row that has a rejected answer
+  [[nodiscard]] bool read_row(const RowPlace& row, int32_t* tokens, uint8_t* mask);
+  [[nodiscard]] bool read_rejected(const RowPlace& row, int32_t* tokens, uint8_t* mask);  // of a row that has a rejected answer
 
   // Runs
   // Over all examples that there are, from the newest adapter or the base. `settings`: JSON object. StateError while another run is

@@ -195,7 +195,7 @@ std::string TensorShapes::json() const {
     StateTensor tensor = piece(i);
     text += (i ? ", " : "") + json_text(tensor.name) + ": [";
     for (int32_t j = 0; j < tensor.rank; j++) text += (j ? ", " : "") + std::to_string(tensor.shape[j]);
-    text += "]";
+    text += ']';
   }
   return text + "}";
 }

@@ -5,11 +5,11 @@
 #include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "bespoke.h"
+#include "locks.h"
 
 namespace bespoke {
 
@@ -26,11 +26,11 @@ class Inbox {
   std::optional<Order> take();     // waits for one
 
  private:
-  std::mutex lock_;
+  Mutex lock_;
   std::condition_variable changed_;
-  std::deque<Order> waiting_;
-  std::shared_ptr<bespoke_cancel> newest_;
-  bool ended_ = false;
+  std::deque<Order> waiting_ GUARDED_BY(lock_);
+  std::shared_ptr<bespoke_cancel> newest_ GUARDED_BY(lock_);
+  bool ended_ GUARDED_BY(lock_) = false;
 };
 
 }  // namespace bespoke

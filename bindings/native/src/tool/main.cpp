@@ -14,7 +14,6 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <stdexcept>
@@ -26,6 +25,7 @@
 
 #include "bespoke.h"
 #include "enums.h"
+#include "locks.h"
 #include "platform/memory.h"
 #include "tool/answering.h"
 #include "tool/encode.h"
@@ -45,8 +45,8 @@ constexpr size_t kStackBytes = 1 << 20;  // of the thread that listens: XNNPACK 
 bespoke_cancel* cancel;  // made before anything can ask for it
 
 struct Running {  // what the listening thread may change
-  std::mutex lock;
-  bespoke_model* model = nullptr;
+  bespoke::Mutex lock;
+  bespoke_model* model GUARDED_BY(lock) = nullptr;
 } running;
 
 // Destructors of the JSON library allocate. An allocation that fails gives this up, so that what unwinds has some memory.
@@ -117,7 +117,7 @@ void change(const json& asked) {
     return inbox.put(asked);
   }
   const double value = asked.at(what == "limit" ? "memory_mb" : "share").get<double>();
-  const std::lock_guard<std::mutex> held(running.lock);
+  const bespoke::MutexLock held(running.lock);
   if (!running.model) return;
   bespoke_error* error = nullptr;
   if (!(what == "limit" ? bespoke_set_limit : bespoke_set_pace)(running.model, value, &error)) return;
@@ -161,7 +161,7 @@ bool listen_to_changes() {
 template <class T>
 T field(const json& request, const char* name, T otherwise) {
   const auto found = request.find(name);
-  return found == request.end() || found->is_null() ? otherwise : found->get<T>();
+  return found == request.end() || found->is_null() ? std::move(otherwise) : found->get<T>();
 }
 
 // The same of 64 bits; what has more is no integer to the reader of JSON, and nothing is made of it.
@@ -291,12 +291,12 @@ int run(const json& request) {
   bespoke_model* model = nullptr;
   if (bespoke_open(&bundle, text_of(state), &options.given, &call, &model, &error)) return fail(error);
   {
-    const std::lock_guard<std::mutex> held(running.lock);
+    const bespoke::MutexLock held(running.lock);
     running.model = model;
   }
   const auto close = [&] {
     {
-      const std::lock_guard<std::mutex> held(running.lock);
+      const bespoke::MutexLock held(running.lock);
       running.model = nullptr;
     }
     bespoke_release(model);

@@ -82,7 +82,7 @@ class EvaluationBatches {
  public:
   EvaluationBatches(const RowSource& rows, int64_t batch_size, std::vector<int64_t> sequence_lengths, int64_t vocab_size,
                     Source source = Source::user);
-  bool next(Batch& batch);  // false: that was all
+  [[nodiscard]] bool next(Batch& batch);  // false: that was all
 
  private:
   const RowSource& rows_;

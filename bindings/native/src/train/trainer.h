@@ -52,7 +52,7 @@ class Trainer {
   double learning_rate(int64_t step) const;
   bool commit_is_due() const;
   bool commit();  // makes all steps so far survive anything; false where the run has been ended meanwhile
-  bool write_slot();
+  [[nodiscard]] bool write_slot();
   void restore(const TensorSource& start);
 
   Steps& machine_;

@@ -67,12 +67,13 @@ std::string hash_of(const std::string& path) {  // empty: it cannot be read
   });
 }
 
-std::mutex& registry_lock() {
-  static std::mutex one;
+Mutex& registry_lock() {
+  static Mutex one;
   return one;
 }
 
-std::map<std::string, std::weak_ptr<PackedWeights>>& registry() {  // of this process, by the path without a number
+std::map<std::string, std::weak_ptr<PackedWeights>>& registry()
+    REQUIRES(registry_lock()) {  // of this process, by the path without a number
   static std::map<std::string, std::weak_ptr<PackedWeights>> one;
   return one;
 }
@@ -82,7 +83,7 @@ std::map<std::string, std::weak_ptr<PackedWeights>>& registry() {  // of this pr
 std::shared_ptr<PackedWeights> PackedWeights::in(const std::string& folder, std::vector<std::string> names, size_t bytes) {
   const size_t count = names.size();
   const std::string base = folder + "/" + file_name(std::move(names));
-  const std::lock_guard<std::mutex> held(registry_lock());
+  const MutexLock held(registry_lock());
   if (auto known = registry()[base].lock()) return known;
   make_folder(folder);
   for (int number = 0; number < kMostProcesses; number++) {

@@ -6,10 +6,10 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "locks.h"
 #include "platform/descriptor.h"
 
 namespace bespoke {
@@ -21,13 +21,13 @@ class PackedWeights {
   // `names`: of the weights; `bytes`: of their codes. Makes `folder`. Throws Failure.
   static std::shared_ptr<PackedWeights> in(const std::string& folder, std::vector<std::string> names, size_t bytes);
 
-  std::mutex loading;  // held while XNNPACK loads a program: models of several threads may share the file
+  Mutex loading;  // held while XNNPACK loads a program: models of several threads may share the file
   const std::string& path() const { return path_; }
   // Takes room on the disk for what XNNPACK will write, once its file is there: a write to a mapped page that has none would end the
   // process. 0, or an errno, which `packed` throws.
-  int take_room();
+  [[nodiscard]] int take_room() REQUIRES(loading);
   // When XNNPACK has loaded a program, or could not. Throws Failure where there was no room, or where it has not used the file.
-  void packed(bool loaded);
+  void packed(bool loaded) REQUIRES(loading);
 
  private:
   PackedWeights(std::string path, Descriptor seal, size_t count, size_t bytes);
@@ -37,8 +37,8 @@ class PackedWeights {
   const std::string path_;
   const Descriptor seal_;       // a file with the sha256 of the other, and the lock on both
   const size_t count_, bytes_;  // of the weights, and of their codes
-  bool sealed_;
-  int no_room_ = 0;
+  bool sealed_ GUARDED_BY(loading);
+  int no_room_ GUARDED_BY(loading) = 0;
 };
 
 }  // namespace bespoke

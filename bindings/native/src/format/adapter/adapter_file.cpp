@@ -33,7 +33,7 @@ float number_of(const uint8_t* at, const std::string& dtype) {
     std::memcpy(&number, &bits, sizeof number);
     return number;
   }
-  const int exponent = half >> 10 & 31, fraction = half & 1023;
+  const auto exponent = static_cast<int>(half >> 10 & 31), fraction = static_cast<int>(half & 1023);
   if (exponent == 31)
     number = fraction ? NAN : INFINITY;
   else

@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 
 #include "format/hash.h"
 #include "format/json.h"
 #include "format/untrusted_text.h"
+#include "locks.h"
 #include "platform/mapping.h"
 #include "this_call.h"
 
@@ -56,13 +56,13 @@ class OpenBundle : public Bundle {
       if (is_withheld(failed)) throw withheld(failed, at(name));
       refuse(name, std::strerror(failed), "a file that can be mapped");
     }
-    const std::lock_guard<std::mutex> alone(reading_);
+    const MutexLock alone(reading_);
     return files_.emplace(name, std::move(mapped)).first->second.bytes();
   }
 
   const Tensors& tensors(const std::string& name) override {
     {
-      const std::lock_guard<std::mutex> alone(reading_);
+      const MutexLock alone(reading_);
       const auto known = tensors_.find(name);
       if (known != tensors_.end()) return known->second;
     }
@@ -77,7 +77,7 @@ class OpenBundle : public Bundle {
     if (weights && start % kPage) {
       refuse(name, "data at byte " + std::to_string(start), "data at a multiple of " + std::to_string(kPage));
     }
-    const std::lock_guard<std::mutex> alone(reading_);
+    const MutexLock alone(reading_);
     return tensors_.emplace(name, std::move(tensors)).first->second;
   }
 
@@ -89,7 +89,7 @@ class OpenBundle : public Bundle {
 
  private:
   std::optional<Bytes> known_file(const std::string& name) {
-    const std::lock_guard<std::mutex> alone(reading_);
+    const MutexLock alone(reading_);
     const auto known = files_.find(name);
     return known == files_.end() ? std::nullopt : std::optional(known->second.bytes());
   }
@@ -185,9 +185,9 @@ class OpenBundle : public Bundle {
 
   const std::unique_ptr<ByteSource> source_;
   Manifest manifest_;
-  std::mutex reading_;  // of the maps; what is in them stays where it is
-  std::map<std::string, MappedFile> files_;
-  std::map<std::string, Tensors> tensors_;
+  Mutex reading_;  // of the maps; what is in them stays where it is
+  std::map<std::string, MappedFile> files_ GUARDED_BY(reading_);
+  std::map<std::string, Tensors> tensors_ GUARDED_BY(reading_);
   KnownHashes* hashes_ = nullptr;  // none: each is computed
 };
 
