@@ -59,6 +59,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/python tools/format_native.py --check
+	$(BIN)/python tools/tidy_native.py
 	$(BIN)/mypy
 	$(BIN)/python tools/check_layers.py
 
