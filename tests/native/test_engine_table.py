@@ -5,6 +5,7 @@ bits of one over memory of the process; and the core is built without any engine
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from bespoke import Lora, Personalizer, Training
 from tests.native.conftest import compile_core
 from tests.native.core_lab import METHODS, Core, States, tiny_core_bundle
+from tests.support import c_header
 from tests.support.bundles import made_once
 from tests.support.models import tiny_model
 
@@ -84,6 +86,12 @@ def test_the_core_is_built_without_executorch(tiny_core_bundle: Path, tmp_path: 
     linked = subprocess.run(["ldd", build / "libbespoke_core.so"], capture_output=True, text=True, check=True).stdout
     assert "executorch" not in linked
     assert "xnnpack" not in linked
+    tables = subprocess.run(["readelf", "-d", build / "libbespoke_core.so"], capture_output=True, text=True, check=True)
+    major = re.search(r"define BESPOKE_API_MAJOR (\d+)", c_header.text())
+    assert major
+    assert (
+        f"soname: [libbespoke_core.so.{major[1]}]" in tables.stdout
+    )  # as an app's build makes it, not as a wheel has it
     subprocess.run([build / "tests" / "native_tests"], capture_output=True, check=True)
     ended = Core(build / "bespoke-core", tiny_core_bundle).train(tmp_path / "state", run_steps=1)
     assert ended.error is not None

@@ -20,3 +20,13 @@ else()
   target_link_options(bespoke_core PRIVATE -Wl,--version-script,${_exports})
 endif()
 set_property(TARGET bespoke_core APPEND PROPERTY LINK_DEPENDS ${_exports})
+
+# Programs look for the major version that they were linked with. An Android package holds files that end with .so, and a wheel has the
+# one library that its SDK opens by its path.
+string(REGEX MATCH "define BESPOKE_API_MAJOR ([0-9]+)" _major "${_all}")
+if(NOT _major)
+  message(FATAL_ERROR "No BESPOKE_API_MAJOR in the headers")
+endif()
+if(NOT ANDROID AND NOT SKBUILD)
+  set_target_properties(bespoke_core PROPERTIES SOVERSION ${CMAKE_MATCH_1})
+endif()
