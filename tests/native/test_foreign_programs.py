@@ -55,6 +55,22 @@ def trained_with(bundle: Path, manifest: Manifest) -> set[str]:
     return {plan["graphs"][i["graph"]]["key"] for i in plan["sections"]["train_step"] if i["op"] == "call"}
 
 
+def test_what_executorch_says_of_a_program_goes_to_the_log_of_the_app(native_build: Path, tmp_path: Path) -> None:
+    no_program = tmp_path / "program.pte"
+    no_program.write_bytes(bytes(range(256)) * 4)
+    asked = {"do": "open", "path": str(no_program), "workspace": 64, "operands": [], "results": []}
+    done = subprocess.run(
+        [native_build / "tests" / "engine_lab"], input=json.dumps(asked) + "\n", capture_output=True, text=True
+    )
+    answer = json.loads(done.stdout)
+    assert answer["code"] != 0
+    error = 3  # BESPOKE_LOG_ERROR
+    assert any(
+        level == error and re.match(r"ExecuTorch, \S+:\d+: .*identifier", line) for level, line in answer["log"]
+    ), answer["log"]
+    assert done.stderr == ""
+
+
 # ---- the engine ----------------------------------------------------------------------------------------------------------------
 
 

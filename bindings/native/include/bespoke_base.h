@@ -111,6 +111,20 @@ typedef struct bespoke_text {
 
 BESPOKE_API void bespoke_free(char* BESPOKE_NULL text);
 
+BESPOKE_ENUM(bespoke_log_level){
+    BESPOKE_LOG_DEBUG = 1,
+    BESPOKE_LOG_INFO = 2,
+    BESPOKE_LOG_ERROR = 3,
+};
+
+/* Takes a line that a part of the library writes for developers. It is called on any thread, for one line at a time. `text` is valid
+ * during the call. It must not call this API. */
+typedef void (*bespoke_log)(void* BESPOKE_NULL context, bespoke_log_level level, const char* text);
+
+/* Sets where the lines of this process go: those of ExecuTorch, which says why it refuses a program. Null: to stderr. The log that was
+ * set before is not called any more when this returns. */
+BESPOKE_API void bespoke_set_log(bespoke_log BESPOKE_NULL log, void* BESPOKE_NULL context);
+
 BESPOKE_END
 #ifdef __cplusplus
 }

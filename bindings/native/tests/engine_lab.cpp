@@ -10,6 +10,7 @@
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "bespoke.h"
@@ -75,6 +76,10 @@ struct Tensors {  // of a list of [shape, dtype]
 };
 
 #ifdef BESPOKE_EXECUTORCH
+Json logged = Json::array();  // [level, line]
+
+void log(void*, bespoke_log_level level, const char* text) { logged.push_back({static_cast<int>(level), text}); }
+
 struct Opened {
   std::vector<char> artifact;
   std::unique_ptr<Guarded> workspace;
@@ -101,7 +106,11 @@ Json answer(const bespoke_engine& engine, std::vector<Opened>& opened, const Jso
     const int code = engine.open(engine.context, &artifact, &made.program, message, sizeof message);
     const bool untouched = made.workspace->untouched(0);
     if (!code) opened.push_back(std::move(made));
-    return {{"code", code}, {"message", message}, {"program", opened.size() - 1}, {"untouched", untouched}};
+    return {{"code", code},
+            {"message", message},
+            {"program", opened.size() - 1},
+            {"untouched", untouched},
+            {"log", std::exchange(logged, Json::array())}};
   }
   const int code = engine.run(engine.context, opened.at(request["program"].get<size_t>()).program, operands.pointers.data(),
                               operands.pointers.size(), results.pointers.data(), results.pointers.size(), message, sizeof message);
@@ -116,11 +125,9 @@ Json answer(const bespoke_engine& engine, std::vector<Opened>& opened, const Jso
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) void et_pal_emit_log_message(uint64_t, int, const char*, const char*, size_t, const char*,
-                                                                               size_t) {}
-
 int main() {
 #ifdef BESPOKE_EXECUTORCH
+  bespoke_set_log(log, nullptr);
   const bespoke_engine engine = bespoke::executorch_engine(1);
   std::vector<Opened> opened;
   for (std::string line; std::getline(std::cin, line);) std::cout << answer(engine, opened, Json::parse(line)).dump() << std::endl;

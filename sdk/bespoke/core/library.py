@@ -156,6 +156,7 @@ _CALL = c.POINTER(CCall)
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "bespoke_error_free": (None, (c.POINTER(CError),)),
     "bespoke_free": (None, (c.c_void_p,)),
+    "bespoke_set_log": (None, (c.c_void_p, c.c_void_p)),
     "bespoke_open": (_STATUS, (c.POINTER(CBundle), CText, c.POINTER(COptions), _CALL, c.POINTER(_MODEL), _ERROR)),
     "bespoke_interrupt": (_STATUS, (_MODEL, _ERROR)),
     "bespoke_close": (_STATUS, (_MODEL, c.c_double, _ERROR)),

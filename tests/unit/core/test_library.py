@@ -27,6 +27,7 @@ PLAIN = {
     "void": None,
     "char *": c.c_char_p,
     "uint8_t *": c.c_char_p,
+    "bespoke_log": c.c_void_p,  # a function
 }
 STRUCTS = {**library.STRUCTS, **engine_table.STRUCTS}
 POINTED_TO = {

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <iterator>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <string>
 #include <vector>
@@ -17,6 +16,7 @@
 #include <executorch/runtime/backend/backend_options_map.h>
 #include <executorch/runtime/executor/method.h>
 #include <executorch/runtime/executor/program.h>
+#include <executorch/runtime/platform/platform.h>
 #include <executorch/runtime/platform/runtime.h>
 
 #include "engines/executorch/npu.h"
@@ -24,6 +24,7 @@
 #include "engines/executorch/threads.h"
 #include "engines/failure.h"
 #include "error.h"
+#include "log.h"
 
 namespace bespoke {
 namespace {
@@ -182,13 +183,13 @@ class LoadedProgram {
       method_ = std::make_unique<rt::Method>(take(program_.load_method(kMethod, manager_.get()), what));
       return;
     }
-    const std::lock_guard<std::mutex> alone(packed_->loading);
+    const MutexLock alone(packed_->loading);
     rt::BackendOptions<2> options;
     check(options.set_option("weight_cache_enabled", true), "take an option");
     check(options.set_option("packed_cache_path", packed_->path().c_str()), "take an option");
     rt::LoadBackendOptionsMap given;
     check(given.set_options(kXnnpack, options.view()), "take options");
-    loader_.before_constants = [this] { return packed_->take_room() == 0; };
+    loader_.before_constants = [this]() REQUIRES(packed_->loading) { return packed_->take_room() == 0; };
     auto loaded = program_.load_method(kMethod, manager_.get(), nullptr, nullptr, &given);
     loader_.before_constants = nullptr;
     packed_->packed(loaded.ok());
@@ -269,12 +270,12 @@ void close(void*, void* program) { delete static_cast<LoadedProgram*>(program); 
 
 // The pool is the process's, and programs keep pointers into it: it is replaced only while no engine exists.
 struct Pool {
-  std::mutex lock;
-  size_t engines = 0;
-  uint32_t first = 0;  // threads that it came with
+  Mutex lock;
+  size_t engines GUARDED_BY(lock) = 0;
+  uint32_t first GUARDED_BY(lock) = 0;  // threads that it came with
 
   void join(int threads) {
-    const std::lock_guard<std::mutex> held(lock);
+    const MutexLock held(lock);
     auto* pool = executorch::extension::threadpool::get_threadpool();
     if (!pool) throw std::bad_alloc();
     const auto now = static_cast<uint32_t>(pool->get_thread_count());
@@ -290,7 +291,7 @@ struct Pool {
     engines++;
   }
   void leave() {
-    const std::lock_guard<std::mutex> held(lock);
+    const MutexLock held(lock);
     engines--;
   }
 };
@@ -302,9 +303,34 @@ Pool& pool() {
 
 void destroy(void*) { pool().leave(); }
 
+// ---- what ExecuTorch has to say ---------------------------------------------------------------------------------------------------
+
+pal_emit_log_message_method own_log = nullptr;  // ExecuTorch's
+
+bespoke_log_level level_of(et_pal_log_level_t level) {
+  return level == kDebug ? BESPOKE_LOG_DEBUG : level == kInfo ? BESPOKE_LOG_INFO : BESPOKE_LOG_ERROR;
+}
+
+void take_line(et_timestamp_t at, et_pal_log_level_t level, const char* file, const char* function, size_t line, const char* message,
+               size_t size) {
+  const std::string text = "ExecuTorch, " + std::string(file) + ":" + std::to_string(line) + ": " + std::string(message, size);
+  if (!write_to_log(level_of(level), text.c_str())) own_log(at, level, file, function, line, message, size);
+}
+
+void take_lines() {
+  static const bool once = [] {
+    own_log = rt::get_pal_impl()->emit_log_message;
+    rt::PalImpl ours{};
+    ours.emit_log_message = take_line;
+    return rt::register_pal(ours);
+  }();
+  (void)once;
+}
+
 }  // namespace
 
 bespoke_engine executorch_engine(int threads) {
+  take_lines();
   rt::runtime_init();
   pool().join(threads);
   bespoke_engine table{};
