@@ -16,6 +16,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "bindings" / "native"
 
+# What ThreadSanitizer passes over: libraries of ExecuTorch, which are not compiled for it.
+RACES = Path(__file__).with_name("executorch_races.txt")
+
 
 def compile_core(name: str, *defines: str, targets: Sequence[str] = (), tests: bool = True) -> Path:
     """A build of the core in build/<name>, or of some of its targets; what has not changed is not compiled again. Processes wait

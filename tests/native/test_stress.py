@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.native.conftest import sanitized_core
+from tests.native.conftest import RACES, sanitized_core
 from tests.support.bundles import tiny_core_bundle
 from tests.support.checks import full, new_seed, record_check
 from tests.support.reading import read_state
@@ -26,8 +26,6 @@ __all__ = ["tiny_core_bundle"]
 # What the app's threads are answered at least once.
 AWAITED = ("add", "forget", "list", "train", "evaluate Busy", "next", "next Busy", "next Cancelled")
 SHORT, LONG = (10.0, 600.0) if full() else (2.0, 10.0)
-# They name libraries of ExecuTorch alone, which are not compiled for the sanitizer.
-RACES = Path(__file__).with_name("executorch_races.txt")
 
 
 def stressed(program: Path, bundle: Path, state: Path, seconds: float, what: str, app: str = "app") -> dict[str, Any]:

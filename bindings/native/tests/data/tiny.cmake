@@ -1,0 +1,3 @@
+# Written by tests/native/checked_in_bundle.py: what tiny.zip can be known by.
+set(BESPOKE_TINY_PIN 7701c1226562ca7297eec4f74ac95ffb78cdc1b011da1c6b5e368f1308f3a607)
+set(BESPOKE_TINY_KEY 3a3125420d862aea291f4b14525aca3141c2a08fe0fa823ebb8ed0cb69703de4)
