@@ -15,7 +15,7 @@ typedef struct {
   bespoke_model* model;
   bespoke_status status;
   char* report;
-  volatile int began, go_on; /* the call has begun; it may go on */
+  _Atomic int began, go_on; /* the call has begun; it may go on */
   int32_t (*act)(bespoke_model* model);
 } run;
 

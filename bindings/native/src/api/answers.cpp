@@ -83,8 +83,8 @@ bespoke_status bespoke_session_next(bespoke_session* session, const bespoke_call
   return guarded(error, [&] {
     const std::shared_ptr<OpenSession> opened = found(session);
     const OpenModel::Call running(opened->model);
-    CallOf settings(call);
-    settings.settings.cancels.insert(settings.settings.cancels.end(), {&running.interrupted(), &opened->closed});
+    CallOf settings(call, &running.interrupted());
+    settings.settings.cancels.push_back(&opened->closed);
     AnswerPiece said = opened->session.next(std::move(settings.settings));
     const MutexLock held(opened->saying);
     opened->said = std::move(said);

@@ -100,12 +100,13 @@ std::unique_ptr<Engine> own_engine(int threads) {
 
 }  // namespace
 
-CallOf::CallOf(const bespoke_call* given) {
+CallOf::CallOf(const bespoke_call* given, const std::atomic<bool>* interrupted) {
   const auto call = taken(given, BESPOKE_FIRST(bespoke_call, busy_seconds), "bespoke_call");
   if (call.cancel) {
     cancel = call.cancel->flag;
     settings.cancels.push_back(cancel.get());
   }
+  if (interrupted) settings.cancels.push_back(interrupted);
   if (!(call.deadline_seconds >= 0))  // what is no number is not either
     throw Error(Kind::Config, "deadline_seconds", repr_of(call.deadline_seconds), "0 for none, or more", "Change the deadline");
   if (call.deadline_seconds > 0) settings.deadline = CallSettings::after(call.deadline_seconds);
@@ -125,7 +126,10 @@ CallOf::CallOf(const bespoke_call* given) {
     };
 }
 
-OwnCall::OwnCall(const bespoke_call* given) : call(given), this_call(call.settings, false) { ThisCall::check(); }
+OwnCall::OwnCall(const bespoke_call* given, const std::atomic<bool>* interrupted)
+    : call(given, interrupted), this_call(call.settings, false) {
+  ThisCall::check();
+}
 
 TrainRequest bespoke::request_of(const bespoke_training* given) {
   const auto training = taken(given, BESPOKE_FIRST(bespoke_training, new_run), "bespoke_training");

@@ -40,7 +40,7 @@ void note_released(const std::shared_ptr<OpenModel>& model);
 void check_none_ends(const std::string& state);
 
 struct CallOf {  // the settings of a call, with what they point to
-  explicit CallOf(const bespoke_call* given);
+  explicit CallOf(const bespoke_call* given, const std::atomic<bool>* interrupted = nullptr);
   CallSettings settings;
   CancelFlag cancel;
 };
@@ -48,22 +48,19 @@ struct CallOf {  // the settings of a call, with what they point to
 void give(char** place, const std::string& text);  // freed with bespoke_free; nothing where there is no place
 TrainRequest request_of(const bespoke_training* given);
 
-// A call that this thread serves without a model: it opens one, installs a bundle.
+// A call that this thread serves and that does not compute. Throws Abandoned where its token is set before it begins.
 struct OwnCall {
-  explicit OwnCall(const bespoke_call* given);
+  explicit OwnCall(const bespoke_call* given, const std::atomic<bool>* interrupted = nullptr);
   CallOf call;
   ThisCall this_call;
 };
 
-// A verb of the store: `body` gets the model. The call is over before it begins where its token is set.
+// A verb of the store: `body` gets the model.
 template <class Body>
 bespoke_status stored(bespoke_model* model, const bespoke_call* given, bespoke_error** error, Body body) {
   return guarded(error, [&] {
     const OpenModel::Call call(found(model));
-    CallOf settings(given);
-    settings.settings.cancels.push_back(&call.interrupted());
-    const ThisCall this_call(settings.settings, false);
-    ThisCall::check();
+    const OwnCall own(given, &call.interrupted());
     body(call.model());
   });
 }
@@ -81,8 +78,7 @@ bespoke_status computed(bespoke_model* model, const bespoke_call* given, char** 
   if (text) *text = nullptr;
   return guarded(error, [&] {
     const OpenModel::Call call(found(model));
-    CallOf settings(given);
-    settings.settings.cancels.push_back(&call.interrupted());
+    CallOf settings(given, &call.interrupted());
     give(text, body(call.model(), std::move(settings.settings)));
   });
 }

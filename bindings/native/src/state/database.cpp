@@ -39,7 +39,7 @@ void make_file(const std::string& path) {
 }
 
 // SQLite calls it again and again while another process holds what it needs; 0 gives up.
-int wait_for_others(void* since, int times) {
+int busy_handler(void* since, int times) {
   constexpr auto poll = std::chrono::milliseconds(5);
   auto& began = *static_cast<CallSettings::Clock::time_point*>(since);
   const auto now = CallSettings::Clock::now();
@@ -165,7 +165,7 @@ Database::Database(const std::string& folder) : subject_(folder + "/" + kDatabas
   }
   // Small: a training process counts every page of its own.
   sqlite3_db_config(connection_, SQLITE_DBCONFIG_LOOKASIDE, nullptr, 0, 0);
-  sqlite3_busy_handler(connection_, wait_for_others, &busy_since_);
+  sqlite3_busy_handler(connection_, busy_handler, &busy_since_);
   sqlite3_limit(connection_, SQLITE_LIMIT_LENGTH, 2 * static_cast<int>(kMostValueBytes));
 }
 
