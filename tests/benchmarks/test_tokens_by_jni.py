@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time of a token for an app in Kotlin, through JNI, against one in C: the same answers, in processes with a small and a large heap."""
+"""Time of a token for an app in Kotlin, through JNI, against one in C: the same answers, with a small and a large heap."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_tokens_through_jni_take_as_long_as_in_c(
         "tokens_by_jni",
         ("model", "heap of the app, MB", "in C, ms", "in Kotlin, ms", "ratio"),
         rows,
-        f"A token of a greedy answer, one thread: medians of {ROUNDS} processes of each, in turns. Half of the heap is free, in holes of "
-        "two pages. In Kotlin a token is a piece of a flow, on a JVM.",
+        f"A token of a greedy answer, one thread: medians of {ROUNDS} processes of each, in turns. Half of the heap is free, "
+        "in holes of two pages. In Kotlin a token is a piece of a flow, on a JVM.",
     )
     assert max(ratios) <= MOST, ratios
