@@ -251,6 +251,7 @@ VERBS = (
         "bespoke_instruction_set",
         "PersonalModel.instructionSet",
     ),
+    Verb("take the lines that it writes for developers", None, None, "bespoke_set_log", None),
     Verb(
         "say the version",
         "bespoke.__version__",
