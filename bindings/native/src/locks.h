@@ -15,7 +15,6 @@
 #define REQUIRES(mutex) BESPOKE_LOCKS(requires_capability(mutex))
 #define ACQUIRE(...) BESPOKE_LOCKS(acquire_capability(__VA_ARGS__))
 #define RELEASE(...) BESPOKE_LOCKS(release_capability(__VA_ARGS__))
-#define RETURNS_MUTEX(mutex) BESPOKE_LOCKS(lock_returned(mutex))
 #define UNCHECKED_LOCKS BESPOKE_LOCKS(no_thread_safety_analysis)
 
 namespace bespoke {
