@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.benchmarks.figures import Cell, write_table
 from tests.kotlin.maven import BINDING, mvn
-from tests.kotlin.prepare import build_native, core_folder, write_pages
+from tests.kotlin.prepare import build_native, compile_client, write_pages
 from tests.support.faults_library import compile_preloaded
 
 from bespoke import Personalizer, Training
@@ -28,12 +28,7 @@ PROMPT = "Once upon a time there was a dog. "
 
 def clients(folder: Path) -> dict[str, list[str]]:
     """The command of each, without bundle, state, prompt and tokens. In C the prompt is JSON."""
-    core = core_folder()
-    program = folder / "token_times"
-    source, rpath = HERE / "token_times.c", f"-Wl,-rpath,{core / 'lib'}"
-    command = ["cc", "-O2", "-I", core / "include", source, "-o", program, core / "lib" / "libbespoke_core.so", rpath]
-    subprocess.run(command, check=True)
-
+    program = compile_client(HERE / "token_times.c", folder)
     build_native(folder)
     write_pages(BINDING)
     mvn("test-compile", "dependency:build-classpath@ships", "dependency:build-classpath@tests", "-pl", "core")

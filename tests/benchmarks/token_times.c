@@ -4,27 +4,11 @@
  * first of an answer, which reads the prompt. The Kotlin binding's TokenTimes does the same.
  */
 #define _POSIX_C_SOURCE 199309L
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
-#include "bespoke.h"
+#include "c_client.h"
 
 enum { ANSWER = 64 }; /* tokens */
-
-static bespoke_error* error;
-
-static bespoke_text text(const char* characters) {
-  bespoke_text text = {characters, strlen(characters)};
-  return text;
-}
-
-static void check(bespoke_status status) {
-  if (!status) return;
-  fprintf(stderr, "%s: %s: got %s\n", error->kind, error->subject, error->got);
-  exit(status);
-}
 
 static long long now(void) {
   struct timespec time;

@@ -3,24 +3,7 @@
  * added_memory BUNDLE STATE EXAMPLE...: the C client that the Kotlin binding is compared with. It trains the same run twice, each time in a
  * state of its own, and prints the second report's memory: by then the process has what it keeps.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "bespoke.h"
-
-static bespoke_error* error;
-
-static bespoke_text text(const char* characters) {
-  bespoke_text text = {characters, strlen(characters)};
-  return text;
-}
-
-static void check(bespoke_status status) {
-  if (!status) return;
-  fprintf(stderr, "%s: %s: got %s\n", error->kind, error->subject, error->got);
-  exit(status);
-}
+#include "c_client.h"
 
 static char* trained(const char* path, const char* state, int examples, char** json) {
   bespoke_model* model = NULL;

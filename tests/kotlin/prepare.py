@@ -171,15 +171,20 @@ def what_python_does(bundle: Path, out: Path) -> None:
     (out / "notes.json").write_text(json.dumps(NOTES, ensure_ascii=False), encoding="utf-8")
 
 
+def compile_client(source: Path, out: Path) -> Path:
+    """A program in C on the installed core."""
+    core, program = core_folder(), out / source.stem
+    include, lib = [f"-I{core / 'include'}", f"-I{REPOSITORY / 'tests' / 'support'}"], core / "lib"
+    link = [f"-L{lib}", "-lbespoke_core", f"-Wl,-rpath,{lib}"]
+    subprocess.run(["cc", "-O2", source, *include, *link, "-o", program], check=True)
+    return program
+
+
 def c_client_adds(bundle: Path, out: Path) -> int:
     """Bytes that training takes at most, over what the process held before, in a program in C."""
-    core, program, states = core_folder(), out / "added_memory", out / "c"
+    program, states = compile_client(Path(__file__).with_name("added_memory.c"), out), out / "c"
     shutil.rmtree(states, ignore_errors=True)
     states.mkdir()
-    source = Path(__file__).with_name("added_memory.c")
-    lib = core / "lib"
-    link = [f"-L{lib}", "-lbespoke_core", f"-Wl,-rpath,{lib}"]
-    subprocess.run(["cc", source, f"-I{core / 'include'}", *link, "-o", program], check=True)
     examples = [json.dumps({"text": note}) for note in NOTES]
     done = subprocess.run([program, bundle, states, *examples], check=True, capture_output=True, text=True)
     memory = json.loads(done.stdout)["memory"]

@@ -65,38 +65,18 @@ class Edit {
     return add(kind, shape, text);
   }
 
-  void load(const std::string& group) {
-    bespoke::Instruction i{bespoke::Op::load, {}};
-    i.load = {name(group)};
-    put(i);
-  }
-  void zero(uint32_t id) {
-    bespoke::Instruction i{bespoke::Op::zero, {}};
-    i.zero = {id};
-    put(i);
-  }
+  void load(const std::string& group) { put(bespoke::Op::load, &bespoke::Instruction::load, {name(group)}); }
+  void zero(uint32_t id) { put(bespoke::Op::zero, &bespoke::Instruction::zero, {id}); }
   void noise(uint32_t id, uint32_t query, uint16_t block, uint16_t tensor) {
-    bespoke::Instruction i{bespoke::Op::noise, {}};
-    i.noise = {id, query, block, tensor, bespoke::Distribution::normal};
-    put(i);
+    put(bespoke::Op::noise, &bespoke::Instruction::noise, {id, query, block, tensor, bespoke::Distribution::normal});
   }
-  void record(uint32_t source, uint32_t id) {
-    bespoke::Instruction i{bespoke::Op::record, {}};
-    i.record = {source, id};
-    put(i);
-  }
-  void free(uint32_t id) { put_free({id, false}); }
-  void free_group(const std::string& group) { put_free({name(group), true}); }
-  void emit(uint32_t id, const std::string& metric) {
-    bespoke::Instruction i{bespoke::Op::emit, {}};
-    i.emit = {name(metric), id};
-    put(i);
-  }
+  void record(uint32_t source, uint32_t id) { put(bespoke::Op::record, &bespoke::Instruction::record, {source, id}); }
+  void free(uint32_t id) { put(bespoke::Op::free, &bespoke::Instruction::free, {id, false}); }
+  void free_group(const std::string& group) { put(bespoke::Op::free, &bespoke::Instruction::free, {name(group), true}); }
+  void emit(uint32_t id, const std::string& metric) { put(bespoke::Op::emit, &bespoke::Instruction::emit, {name(metric), id}); }
   void store(uint32_t state, uint32_t source) {
     plan_.references.push_back(bespoke::Reference{source});
-    bespoke::Instruction i{bespoke::Op::store, {}};
-    i.store = {state, static_cast<uint32_t>(plan_.references.size() - 1)};
-    put(i);
+    put(bespoke::Op::store, &bespoke::Instruction::store, {state, static_cast<uint32_t>(plan_.references.size() - 1)});
   }
 
   struct To {
@@ -120,20 +100,17 @@ class Edit {
       plan_.references.push_back(reference);
     }
     plan_.graphs.push_back({found->second, graph, 0});
-    bespoke::Instruction i{bespoke::Op::call, {}};
-    i.call = {static_cast<uint32_t>(plan_.graphs.size() - 1), first, static_cast<uint32_t>(operands.size()),
-              static_cast<uint32_t>(results.size())};
-    put(i);
+    put(bespoke::Op::call, &bespoke::Instruction::call,
+        {static_cast<uint32_t>(plan_.graphs.size() - 1), first, static_cast<uint32_t>(operands.size()),
+         static_cast<uint32_t>(results.size())});
     if (number != bespoke::kNothing) free(number);
   }
 
  private:
-  void put_free(const bespoke::Instruction::Free& free) {
-    bespoke::Instruction i{bespoke::Op::free, {}};
-    i.free = free;
-    put(i);
-  }
-  void put(const bespoke::Instruction& instruction) {
+  template <class Operands>
+  void put(bespoke::Op op, Operands bespoke::Instruction::* kind, Operands operands) {
+    bespoke::Instruction instruction{op, {}};
+    instruction.*kind = operands;
     std::vector<bespoke::Instruction>& code = plan_.sections[section_];
     code.insert(code.begin() + static_cast<std::ptrdiff_t>(at_), instruction);
     at_ += 1 + (random_(4) == 0 ? random_(code.size() - at_) : 0);

@@ -95,14 +95,13 @@ Interpreter::~Interpreter() {
 size_t Interpreter::temporaries(const Plan& plan, const Manifest& manifest) {
   size_t most = 0;
   for (const auto& section : plan.sections)
-    for (const Instruction& instruction : section) {
-      if (instruction.op != Op::call) continue;
-      const Instruction::Call& call = instruction.call;
-      const GraphRecord* graph = manifest.graph(plan.graphs[call.graph].key);
+    for (const Instruction& i : section) {
+      if (i.op != Op::call) continue;
+      const GraphRecord* graph = manifest.graph(plan.graphs[i.call.graph].key);
       size_t sum = 0;
-      for (uint32_t i = 0; i < call.results; i++)
-        if (plan.references[call.first + call.operands + i].how == How::add_to)
-          sum += (bytes_of(graph->outputs[i]) + kAlignment - 1) / kAlignment * kAlignment;
+      for (uint32_t n = 0; n < i.call.results; n++)
+        if (plan.references[i.call.first + i.call.operands + n].how == How::add_to)
+          sum += (bytes_of(graph->outputs[n]) + kAlignment - 1) / kAlignment * kAlignment;
       most = std::max(most, sum);
     }
   return most;
@@ -186,10 +185,9 @@ Outcome Interpreter::steps(const std::vector<Instruction>& code, const Bindings&
         });
         break;
       case Op::record: {
-        uint8_t* const kept = whole(i.record.value);
         const size_t bytes = plan_.bytes(i.record.value);
-        memory_.write(kept, memory_.see(find(Reference{i.record.source}), bytes), bytes);
-        const auto* values = reinterpret_cast<const float*>(memory_.see(kept, bytes));
+        memory_.write(whole(i.record.value), memory_.see(find(Reference{i.record.source}), bytes), bytes);
+        const auto* values = reinterpret_cast<const float*>(memory_.see(whole(i.record.value), bytes));
         outcome.recorded.insert(outcome.recorded.end(), values, values + bytes / sizeof(float));
         break;
       }

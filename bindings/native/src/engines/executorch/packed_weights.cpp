@@ -72,8 +72,8 @@ Mutex& registry_lock() {
   return one;
 }
 
-std::map<std::string, std::weak_ptr<PackedWeights>>& registry()
-    REQUIRES(registry_lock()) {  // of this process, by the path without a number
+// Of this process, by the path without a number.
+std::map<std::string, std::weak_ptr<PackedWeights>>& registry() REQUIRES(registry_lock()) {
   static std::map<std::string, std::weak_ptr<PackedWeights>> one;
   return one;
 }
