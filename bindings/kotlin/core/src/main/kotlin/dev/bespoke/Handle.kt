@@ -2,10 +2,8 @@
 package dev.bespoke
 
 import java.util.concurrent.atomic.AtomicBoolean
-import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.Dispatchers
-import kotlinx.coroutines.async
-import kotlinx.coroutines.coroutineScope
+import kotlinx.coroutines.suspendCancellableCoroutine
 import kotlinx.coroutines.withContext
 
 /** A handle of the native side, which refuses calls once it is closed. [close] frees it, however often it is called. */
@@ -31,21 +29,33 @@ internal class Handle(private val handle: Long, val waits: Waits, private val fr
     }
 }
 
-/** Never on the caller's dispatcher, and cancelled with the coroutine. The call has ended when this returns. */
+/**
+ * Never on the caller's dispatcher, and cancelled with the coroutine. The call has ended when this returns. It runs on the one thread that
+ * [Dispatchers.IO] gives, because each further change of threads is felt in every token of an answer.
+ */
 internal suspend fun <T> cancellable(waits: Waits, call: (NativeCall) -> T): T = withContext(Dispatchers.IO) {
-    val cancel = NativeApi.cancelNew()  // here too: the first call loads the native library
-    try {
-        coroutineScope {
+    CancelToken().use { token ->
+        suspendCancellableCoroutine { waiting ->
+            waiting.invokeOnCancellation { token.set() }
             // As a result: what a call that was ended throws does not take the place of the cancellation.
-            val work = async { runCatching { call(NativeCall(cancel, 0.0, null, waits.waitSeconds, waits.busySeconds)) } }
-            try {
-                work.await().getOrThrow()
-            } catch (cancelled: CancellationException) {
-                NativeApi.cancelSet(cancel)
-                throw cancelled
-            }
+            waiting.resumeWith(runCatching { call(NativeCall(token.handle, 0.0, null, waits.waitSeconds, waits.busySeconds)) })
         }
-    } finally {
-        NativeApi.cancelFree(cancel)
+    }
+}
+
+/** Ends a call that runs. A coroutine may be cancelled on another thread in the moment in which its call returns: then nothing is set. */
+private class CancelToken : AutoCloseable {
+    val handle = NativeApi.cancelNew()
+    private var closed = false
+
+    @Synchronized
+    fun set() {
+        if (!closed) NativeApi.cancelSet(handle)
+    }
+
+    @Synchronized
+    override fun close() {
+        closed = true
+        NativeApi.cancelFree(handle)
     }
 }
