@@ -39,7 +39,6 @@ from bespoke.config import MEGABYTE
 from bespoke.errors import ConfigError, PlanDoesNotFit
 from bespoke.format.json_strict import dumps_canonical
 from bespoke.format.tensors import write_arrays
-from bespoke.graph.export import program_bytes
 from bespoke.model.architecture import ModelConfig
 from bespoke.model.convert import base_sha256
 from bespoke.model.licence import find_licence
@@ -214,7 +213,7 @@ def _write_programs(graphs: list[Graph], writer: BundleWriter, progress: BuildLi
     for done, graph in enumerate(graphs):
         progress("graphs", done, len(graphs))
         name = f"{PROGRAMS}/{graph.name}-{graph.key[:16]}.json"
-        writer.add_bytes(name, program_bytes(graph.export(), graph.name))
+        writer.add_bytes(name, graph.program)
         specs = [
             [TensorRecord(name=s.name, shape=s.shape, dtype=s.dtype, role=s.name.split(".", 1)[0]) for s in side]
             for side in (graph.inputs, graph.outputs)

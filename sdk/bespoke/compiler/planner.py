@@ -34,6 +34,8 @@ MAX_COMBINATIONS = 4096
 MAX_TRIES = 8  # combinations that are planned for the whole model, and plans of one combination to use a budget up
 GOOD_TRIES = 2  # combinations that are planned for the whole model where they fit: their forecasts are not exact
 Choices = dict[str, Any]
+Recorded = dict[tuple[Any, ...], tuple[PlanBuilder, LiveSections]]
+"""Drafts of shallow models by their depth and choices. They do not depend on workspaces, so planners of one request share them."""
 
 
 @dataclass(frozen=True)
@@ -89,15 +91,29 @@ class _Prospect:
 
 
 class Planner:
-    """Plans one method at one sequence length, for any number of budgets. `workspaces` are measured, by graph key."""
+    """Plans one method at one sequence length, for any number of budgets.
+
+    Args:
+        request: what to plan.
+        model: the whole model.
+        tracer: keeps the graphs.
+        workspaces: measured so far, by graph key. None: all are estimated.
+        recorded: the drafts of earlier planners of the same request, which this one adds to.
+    """
 
     def __init__(
-        self, request: PlanRequest, model: ModelSpec, tracer: Tracer, workspaces: Mapping[str, Workspace] | None = None
+        self,
+        request: PlanRequest,
+        model: ModelSpec,
+        tracer: Tracer,
+        workspaces: Mapping[str, Workspace] | None = None,
+        recorded: Recorded | None = None,
     ) -> None:
         self.request = request
         self._model = model
         self._tracer = tracer
         self._workspaces = workspaces or {}
+        self._recorded = {} if recorded is None else recorded
         deep = min(3, len(model.blocks))
         self._shallow = [_first_blocks(model, count) for count in (max(1, deep - 1), deep)]
         self._more = len(model.blocks) - len(self._shallow[0].blocks)
@@ -154,9 +170,8 @@ class Planner:
         return {name: candidates[first:] for name, candidates in three.items() if name not in counts}, counts
 
     def _figures(self, choices: Choices, model: ModelSpec) -> _Figures:
-        builder = self._record(model, choices)
-        spilled = self._compiled(builder, None)
-        e, held = spilled.plan.estimate, self._compiled(builder, (), spilled.live).plan.estimate
+        builder, live = self._record(model, choices)
+        e, held = (self._compiled(builder, live, spilled).plan.estimate for spilled in (None, ()))
         return _Figures(
             step_seconds(builder.draft, self.request.costs.speed),
             e.arena_bytes,
@@ -178,8 +193,8 @@ class Planner:
         without = self._figures({}, deep)
         counts = {}
         for name, most in self._candidates[1].items():
-            kept = self._record(deep, {name: most})
-            planned = self._compiled(kept, ())
+            kept, live = self._record(deep, {name: most})
+            planned = self._compiled(kept, live, ())
             size = sum(value.nbytes for value in kept.draft.values if value.kept) / most
             counts[name] = _Count(len(self._model.blocks), max(1.0, size), (without.seconds - planned.seconds) / most)
         return dict(sorted(counts.items(), key=lambda item: -item[1].seconds / item[1].bytes))
@@ -261,11 +276,11 @@ class Planner:
 
     def _whole(self, choices: Choices, budget_bytes: int | None) -> Planned:
         """The plan of the whole model. Without a count above 0, checkpoints go to the scratch file until the budget is met."""
-        builder = self._record(self._model, choices)
-        planned = self._compiled(builder, ())
+        builder, live = self._record(self._model, choices)
+        planned = self._compiled(builder, live, ())
         if budget_bytes is None or planned.peak <= budget_bytes or any(value.kept for value in builder.draft.values):
             return planned
-        spillable = _spillable(builder.draft, planned.live)
+        spillable = _spillable(builder.draft, live)
         spilled: list[int] = []
         while planned.peak > budget_bytes and len(spilled) < len(spillable):
             over = planned.peak - budget_bytes
@@ -274,19 +289,24 @@ class Planner:
                 over -= builder.draft.values[value].nbytes
                 if over <= 0:
                     break
-            planned = self._compiled(builder, spilled, planned.live)
+            planned = self._compiled(builder, live, spilled)
         return planned
 
-    def _record(self, model: ModelSpec, choices: Choices) -> PlanBuilder:
+    def _record(self, model: ModelSpec, choices: Choices) -> tuple[PlanBuilder, LiveSections]:
         firsts = {name: candidates[0] for name, candidates in self._candidates[0].items()}
-        return record_sections(self.request, model, self._tracer, {**firsts, **choices})
+        made = {**firsts, **choices}
+        key = (len(model.blocks), *sorted(made.items()))
+        if key in self._recorded:
+            return self._recorded[key]
+        builder = record_sections(self.request, model, self._tracer, made)
+        recorded = builder, with_liveness(builder.draft)
+        if model in self._shallow:
+            self._recorded[key] = recorded
+        return recorded
 
-    def _compiled(
-        self, builder: PlanBuilder, spilled: Collection[int] | None, live: LiveSections | None = None
-    ) -> Planned:
+    def _compiled(self, builder: PlanBuilder, live: LiveSections, spilled: Collection[int] | None) -> Planned:
         """A plan with these checkpoints in the scratch file; None: all of them."""
         draft, request = builder.draft, self.request
-        live = live or with_liveness(draft)
         chosen = frozenset(_spillable(draft, live) if spilled is None else spilled)
         plan = compile_plan(
             draft,

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from bespoke.compiler.estimate import DialPoint, PlanEstimate, RunEstimate
 from bespoke.compiler.generation import GenerationPlanner, generation_requests
-from bespoke.compiler.plan_request import training_request
-from bespoke.compiler.planner import Planned, Planner, remeasured
+from bespoke.compiler.plan_request import PlanRequest, training_request
+from bespoke.compiler.planner import Planned, Planner, Recorded, remeasured
 from bespoke.compiler.request import BuildListener, BuildRequest
 from bespoke.errors import PlanDoesNotFit
 from bespoke.graph.trace import OF_THIS_PROCESS, Graph, Tracer
@@ -49,6 +50,8 @@ class Plans:
         self._request = request
         self._model = model
         self.tracer = Tracer(traced=OF_THIS_PROCESS)
+        self._planners: tuple[frozenset[tuple[str, Workspace]], dict[Subject, AnyPlanner]] | None = None
+        self._recorded: defaultdict[tuple[str, int], Recorded] = defaultdict(dict)
 
     @property
     def costs(self) -> Costs:
@@ -68,20 +71,31 @@ class Plans:
         return (budget.memory_bytes, *budget.smaller_bytes)
 
     def planners(self, workspaces: Mapping[str, Workspace] | None = None) -> dict[Subject, AnyPlanner]:
-        """A planner for each method and sequence length, and a planner of answers. `workspaces`: measured so far, by graph key."""
+        """A planner for each method and sequence length, and a planner of answers. `workspaces`: measured so far, by graph key.
+
+        The last ones are given again where nothing more has been measured, since they know their forecasts already.
+        """
+        measured = frozenset((workspaces or {}).items())
+        if self._planners is None or self._planners[0] != measured:
+            self._planners = measured, self._new_planners(workspaces)
+        return self._planners[1]
+
+    def _new_planners(self, workspaces: Mapping[str, Workspace] | None) -> dict[Subject, AnyPlanner]:
         context = context_length(self._request, self._model.config)
         methods, lengths = self._request.methods, self._request.sequence_lengths
         planners: dict[Subject, AnyPlanner] = {}
         for method in methods:
             for length in lengths:
                 request = training_request(method, length, context, self.costs, bakes=self.bakes)
-                planners[method.name, length] = Planner(request, self._model, self.tracer, workspaces)
+                planners[method.name, length] = self._planner(request, workspaces)
         rows = {method.training.batch_size * length for method in methods for length in lengths}
         answers = generation_requests(context, self.costs, bakes=self.bakes, rows=rows)
-        planners[ANSWERS] = GenerationPlanner(
-            [Planner(request, self._model, self.tracer, workspaces) for request in answers]
-        )
+        planners[ANSWERS] = GenerationPlanner([self._planner(request, workspaces) for request in answers])
         return planners
+
+    def _planner(self, request: PlanRequest, workspaces: Mapping[str, Workspace] | None) -> Planner:
+        recorded = self._recorded[request.method, request.sequence_length]
+        return Planner(request, self._model, self.tracer, workspaces, recorded)
 
     def estimated(self, progress: BuildListener) -> dict[Key, Planned]:
         """Plans by workspaces estimated from the graphs, before anything is compiled. If none seems to fit, the smallest."""

@@ -348,8 +348,9 @@ def _class_blocks(kind: TokenizerKind) -> tuple[npt.NDArray[np.uint16], npt.NDAr
     flat = np.zeros(0x110000, np.uint8)
     for bit, members in enumerate(_classes(kind)):
         flat[np.fromiter(map(ord, members), np.int64, len(members))] |= 1 << bit
-    blocks, places = np.unique(flat.reshape(-1, _BLOCK), axis=0, return_inverse=True)
-    return places.reshape(-1).astype("<u2"), blocks.reshape(-1)
+    rows = [row.tobytes() for row in flat.reshape(-1, _BLOCK)]
+    numbers = {row: number for number, row in enumerate(sorted(set(rows)))}
+    return np.array([numbers[row] for row in rows], "<u2"), np.frombuffer(b"".join(numbers), np.uint8)
 
 
 def _normalization(

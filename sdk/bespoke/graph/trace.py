@@ -12,6 +12,7 @@ import inspect
 import json
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -32,6 +33,7 @@ from torch.utils import _pytree
 import bespoke.ops  # noqa: F401  (registers the int4 operators)
 from bespoke.errors import GraphError
 from bespoke.graph.call_cost import flops, traffic_bytes, workspace_bytes
+from bespoke.graph.export import program_bytes
 from bespoke.graph.tree import Form, flatten, paths, unflatten
 from bespoke.ops.dtypes import TORCH_DTYPES
 from bespoke.plan.instructions import DType
@@ -94,6 +96,11 @@ class Graph:
             module_call_graph=[ModuleCallEntry("", call)],
             constants={},
         )
+
+    @cached_property
+    def program(self) -> bytes:
+        """The graph as the bytes that a bundle keeps (`graph.export`)."""
+        return program_bytes(self.export(), self.name)
 
     def example_inputs(self) -> tuple[torch.Tensor, ...]:
         return tuple(torch.zeros(spec.shape, dtype=TORCH_DTYPES[spec.dtype]) for spec in self.inputs)

@@ -49,15 +49,15 @@ def request_for(method: str, *, length: int = 96, training: Training | None = No
 def everything(llama: ModelSpec, tracer: Tracer) -> list[Planned]:
     """Every combination of mesp's choices, in memory and, where nothing is kept, with every checkpoint in the scratch file."""
     plans = Planner(request_for("mesp"), llama, tracer)
-    candidates = plans._record(llama, {}).candidates
+    candidates = plans._record(llama, {})[0].candidates
     assert {"query_tile", "row_tile", "mlp_slice", "head_chunk", "kept_attention", "kept_products"} == set(candidates)
     found = []
     for combination in itertools.product(*candidates.values()):
         choices = dict(zip(candidates, combination, strict=True))
-        builder = plans._record(llama, choices)
-        found.append(plans._compiled(builder, ()))
+        builder, live = plans._record(llama, choices)
+        found.append(plans._compiled(builder, live, ()))
         if not kept(choices):
-            found.append(plans._compiled(builder, None))
+            found.append(plans._compiled(builder, live, None))
     return found
 
 
@@ -107,8 +107,8 @@ def test_more_memory_is_never_slower(llama: ModelSpec, tracer: Tracer, everythin
 
 def test_what_is_kept_is_never_written_to_the_scratch_file(llama: ModelSpec, tracer: Tracer) -> None:
     plans = Planner(request_for("mesp"), llama, tracer)
-    builder = plans._record(llama, {"kept_attention": 2, "kept_products": 1})
-    planned = plans._compiled(builder, None)
+    builder, live = plans._record(llama, {"kept_attention": 2, "kept_products": 1})
+    planned = plans._compiled(builder, live, None)
     places = [(value.kept, planned.plan.values[number].place.kind) for number, value in enumerate(builder.draft.values)]
     assert {kind for kept, kind in places if kept} == {"arena"}
     assert sum(kept for kept, _ in places) == 2 * 5 + 2 * len(range(0, 172, int(planned.plan.choices["mlp_slice"])))
