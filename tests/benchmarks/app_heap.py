@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Child process: an app with a large heap of small blocks, half of it holes of two pages, that asks a model for tokens.
+"""Child process: an app that asks a model for tokens. app_heap.c, preloaded, gives it a large heap.
 
-    python -m tests.benchmarks.app_heap BUNDLE FOLDER HEAP_BYTES TOKENS
+    python -m tests.benchmarks.app_heap BUNDLE FOLDER TOKENS
 
 Two models take turns, a token each: the limit of one counts what a call adds to the app, that of the other counts all of the
 process. Prints the milliseconds of each one's tokens.
@@ -23,12 +23,10 @@ from bespoke.core.handle import Handle, Place
 from bespoke.core.library import CCall, CGeneration, CPiece, struct, text
 
 LIMITS = {"whole process": 0, "added by the call": 2}  # bespoke_options.limit_counts
-BLOCK, HOLE = 256, 32  # bytes; blocks
 ANSWER = 20  # tokens
 
 
-def main(bundle: Path, folder: Path, heap_bytes: int, tokens: int) -> None:
-    fill_heap(heap_bytes)
+def main(bundle: Path, folder: Path, tokens: int) -> None:
     core = library.load()
     with read_bundle(bundle) as opened:
         pin = opened.manifest_sha256
@@ -51,17 +49,6 @@ def main(bundle: Path, folder: Path, heap_bytes: int, tokens: int) -> None:
     print(json.dumps({name: [1000 * one for one in all_of] for name, all_of in seconds.items()}))
 
 
-def fill_heap(heap_bytes: int) -> None:
-    malloc, free = ctypes.CDLL(None).malloc, ctypes.CDLL(None).free
-    malloc.restype, malloc.argtypes, free.argtypes = ctypes.c_void_p, (ctypes.c_size_t,), (ctypes.c_void_p,)
-    blocks = [malloc(BLOCK) for _ in range(heap_bytes // BLOCK)]
-    for block in blocks:
-        ctypes.memset(block, 1, BLOCK)
-    for index, block in enumerate(blocks):
-        if index // HOLE % 2:
-            free(block)
-
-
 def opened_session(core: library.Library, model: Handle) -> Any:
     session = ctypes.c_void_p()
     given = struct(CGeneration, **{**Generation(max_tokens=ANSWER).fields(), "stop_texts": "[]"})
@@ -72,4 +59,4 @@ def opened_session(core: library.Library, model: Handle) -> Any:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs of the benchmark of harmless learning: three persons' facts, learned alone or among the model's own answers.
 
-What a run has measured is kept as a line of .cache/harmless/runs.jsonl under its settings, so a benchmark that was stopped goes on
-there. The bundles lie there too. Delete the folder to measure again.
+What a run has measured is kept as a line of harmless/measured/runs.jsonl under its settings. So a benchmark that was stopped goes
+on there, also on another machine. Delete the files to measure again where a change makes them outdated. Bundles and states are in
+.cache/harmless.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from bespoke import PersonalModel
 
 KEPT = REPOSITORY / ".cache" / "harmless"
+MEASURED = Path(__file__).parent / "harmless" / "measured"
 PLAIN, REHEARSED = "plain", "rehearsed"
 LENGTHS = (64, 128)
 
@@ -170,7 +172,7 @@ def learned_state(model: Model, persona: str, data_folder: Path) -> Path:
 def base(model: Model) -> list[BaseAnswer]:
     """What the base model answers, asked once."""
     name = f"{model.name}.answers.jsonl"
-    if not (KEPT / name).is_file():
+    if not (MEASURED / name).is_file():
         from bespoke import PersonalModel
 
         with PersonalModel.open(bundle(model), KEPT / f"{model.built}.state") as untrained:
@@ -182,7 +184,7 @@ def base(model: Model) -> list[BaseAnswer]:
 def base_measured(model: Model, persona: str, data_folder: Path) -> Measured:
     """What the base model knows of a person."""
     name = f"{model.name}.{persona}.base.jsonl"
-    if not (KEPT / name).is_file():
+    if not (MEASURED / name).is_file():
         from bespoke import PersonalModel
 
         with PersonalModel.open(bundle(model), KEPT / f"{model.built}.state") as untrained:
@@ -194,7 +196,7 @@ def base_measured(model: Model, persona: str, data_folder: Path) -> Measured:
 def base_nats(model: Model) -> list[tuple[float, int]]:
     """Nats and tokens of the base's own answers to the base."""
     name = f"{model.name}.nats.jsonl"
-    if not (KEPT / name).is_file():
+    if not (MEASURED / name).is_file():
         from bespoke import PersonalModel
 
         with PersonalModel.open(bundle(model), KEPT / f"{model.built}.state") as untrained:
@@ -220,10 +222,11 @@ def bundle(model: Model, data: str | None = "auto") -> Path:
 
 def keep(name: str, *values: Any) -> None:
     text = "".join(json.dumps(value) + "\n" for value in values)
-    with (KEPT / name).open("a", encoding="utf-8") as file:
+    MEASURED.mkdir(exist_ok=True)
+    with (MEASURED / name).open("a", encoding="utf-8") as file:
         file.write(text)
 
 
 def kept_lines(name: str) -> Sequence[Any]:
-    file = KEPT / name
+    file = MEASURED / name
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []

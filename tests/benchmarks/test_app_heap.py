@@ -16,6 +16,7 @@ from tests.benchmarks.figures import Cell, write_table
 from tests.benchmarks.paced import paired_ratio
 from tests.conftest import REPOSITORY
 from tests.support.bundles import tiny_core_bundle
+from tests.support.faults_library import compile_preloaded
 
 __all__ = ["tiny_core_bundle"]
 
@@ -26,17 +27,17 @@ MOST_MILLISECONDS = 0.1
 
 @pytest.mark.benchmark
 def test_a_limit_on_what_is_added_costs_no_time_for_each_token(tiny_core_bundle: Path, tmp_path: Path) -> None:
+    filler = compile_preloaded(Path(__file__).with_name("app_heap.c"), tmp_path)
     rows: list[list[Cell]] = []
     costs = []
     for heap in HEAPS:
         states = tmp_path / str(heap)
         states.mkdir()
-        arguments = [str(tiny_core_bundle), str(states), str(heap), str(TOKENS)]
         done = subprocess.run(
-            [sys.executable, "-m", "tests.benchmarks.app_heap", *arguments],
+            [sys.executable, "-m", "tests.benchmarks.app_heap", tiny_core_bundle, states, str(TOKENS)],
             stdout=subprocess.PIPE,
             cwd=REPOSITORY,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "LD_PRELOAD": str(filler), "BESPOKE_HEAP_BYTES": str(heap)},
             check=True,
         )
         milliseconds = json.loads(done.stdout)

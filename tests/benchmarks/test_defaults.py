@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the defaults do next to other rates, ranks and shares, and with three kinds of messages in three numbers.
 
-A run takes minutes, and up to an hour with 1,000 messages. What was measured is kept with the runs of harmless_runs.py.
+A run takes minutes, and up to an hour with 1,000 messages. What was measured is kept (harmless_runs.py).
 BESPOKE_FIGURES=print tries the smallest of each and writes nothing.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from dataclasses import replace
@@ -71,42 +72,43 @@ def test_other_rates_ranks_and_shares_on_the_same_facts(chat: Model, data_folder
             ]
         )
         print(rows[-1], flush=True)
-    write_table(
-        "defaults",
-        ("settings", "steps", "facts in the taught words", "in other words", "nats of the base's answers", "gate"),
-        rows,
-        f"{chat.name}, the {persona}'s facts, seed 0. Steps are those of `steps='auto'` where the settings name none. "
-        "Columns as in the table of rehearsal.",
-        machine="",
-    )
+        write_table(  # after each row: a benchmark that is stopped leaves what it has measured
+            "defaults",
+            ("settings", "steps", "facts in the taught words", "in other words", "nats of the base's answers", "gate"),
+            rows,
+            f"{chat.name}, the {persona}'s facts, seed 0. Steps are those of `steps='auto'` where the settings name none. "
+            "Columns as in the table of rehearsal.",
+            machine="",
+        )
 
 
 @pytest.mark.benchmark
 def test_messages_of_three_kinds_in_three_numbers(chat: Model, data_folder: Path, tmp_path: Path) -> None:
-    rows: list[list[Cell]] = []
-    for kind in KINDS:
-        for count in COUNTS:
-            rows.append(_learned(chat, kind, count, data_folder, tmp_path / f"{kind} {count}"))
-            print(rows[-1], flush=True)
-    write_table(
-        "messages",
-        (
-            "messages",
-            "measured",
-            "before",
-            "after",
-            "steps of the run",
-            "best step",
-            "nats of the base's answers",
-            "gate",
-            "MB written",
-            "minutes",
-        ),
-        rows,
-        f"{chat.name} with the defaults, one seed. Facts: where the people of an address book live, added with `use='train'`. "
-        "Write like me: replies in plays of Shakespeare; a classifier of characters that saw neither tells them from the base's "
-        "answers. Labels: ten of banking77, on 100 unseen texts. Nats: of the gate's behaviour rows, times the base's own.",
-    )
+    rows: dict[tuple[Kind, int], list[Cell]] = {}
+    for count in COUNTS:
+        for kind in KINDS:
+            rows[kind, count] = _learned(chat, kind, count, data_folder, tmp_path / f"{kind} {count}")
+            print(rows[kind, count], flush=True)
+            write_table(
+                "messages",
+                (
+                    "messages",
+                    "measured",
+                    "before",
+                    "after",
+                    "steps of the run",
+                    "best step",
+                    "nats of the base's answers",
+                    "gate",
+                    "MB written",
+                    "minutes",
+                ),
+                [rows[one] for one in itertools.product(KINDS, COUNTS) if one in rows],
+                f"{chat.name} with the defaults, one seed. Facts: where the people of an address book live, added with "
+                "`use='train'`. Write like me: replies in plays of Shakespeare; a classifier of characters that saw neither tells "
+                "them from the base's answers. Labels: ten of banking77, on 100 unseen texts. Nats: of the gate's behaviour rows, "
+                "times the base's own.",
+            )
 
 
 def _learned(model: Model, kind: Kind, count: int, data_folder: Path, folder: Path) -> list[Cell]:
