@@ -96,6 +96,91 @@ TEST_CASE("accepted runs, however many, share one tolerance of the base's behavi
             .get<double>() <= 1.05);
 }
 
+TrainRequest rehearsing() {
+  TrainRequest request;
+  request.settings = R"({"general_share": 0.3})";
+  return request;
+}
+
+TEST_CASE("of what costs other answers too much, as much is kept as the tolerance allows") {
+  Device device;
+  device.bundle.judges_behaviour(false);
+  device.add_examples(6);
+  device.script.harm = 0;
+  const float whole = [&] {  // what a run without harm learns
+    Device harmless;
+    harmless.add_examples(6);
+    train_on(harmless, rehearsing());
+    return *harmless.store->load_version(harmless.store->current_version()->id).find("x.lora_B")->data;
+  }();
+  device.script.harm = 0.2 / whole;  // a fifth worse
+  const Report report = train_on(device, rehearsing());
+  CAPTURE(report.dump());
+  CHECK(report["accepted"] == true);
+  CHECK(report["behaviour_loss"].get<double>() <= 1.05);
+  CHECK(report["behaviour_loss"].get<double>() > 1.03);  // and not much less
+  const double scale = report["adapter_scale"].get<double>();
+  CHECK(scale < 0.25);
+  const MappedTensors accepted = device.store->load_version(device.store->current_version()->id);
+  CHECK(*accepted.find("x.lora_B")->data == doctest::Approx(whole * scale));
+}
+
+TEST_CASE("a run that rehearses nothing is refused, and not cut back") {
+  Device device;
+  device.bundle.judges_behaviour(false);
+  device.add_examples(6);
+  device.script.harm = 100;
+  TrainRequest alone;
+  alone.settings = R"({"general_share": 0})";
+  const Report report = train_on(device, alone);
+  CAPTURE(report.dump());
+  CHECK(report["refused_because"] == "behaviour_worse");
+  CHECK(report["adapter_scale"].is_null());
+}
+
+TEST_CASE("where too little is left to be of use, all of it is refused as it was") {
+  Device device;
+  device.bundle.judges_behaviour(false);
+  device.add_examples(6);
+  device.script.harm = 1e6;
+  const Report report = train_on(device, rehearsing());
+  CHECK(report["refused_because"] == "behaviour_worse");
+  CHECK(report["adapter_scale"].is_null());
+  CHECK(report["behaviour_loss"].get<double>() > 2);
+}
+
+TEST_CASE("a gate that is stopped at any look cuts back to the same adapter") {
+  const auto learned = [](int64_t stop_at) {
+    Device device;
+    device.bundle.judges_behaviour(false);
+    device.add_examples(6);
+    device.script.harm = 5;
+    device.script.stop_in_evaluation = stop_at;
+    Report report = train_on(device, rehearsing());
+    const bool was_stopped = report["accepted"].is_null();
+    if (was_stopped) {
+      device.script.stop = false;
+      device.script.stop_in_evaluation = -1;
+      report = train_on(device);
+    }
+    CAPTURE(report.dump());
+    CHECK(report["accepted"] == true);
+    const float b = *device.store->load_version(device.store->current_version()->id).find("x.lora_B")->data;
+    return std::make_pair(was_stopped, b);
+  };
+  const auto [never_stopped, whole] = learned(-1);
+  CHECK_FALSE(never_stopped);
+  int64_t stops = 0;
+  for (int64_t number = 0;; number++) {
+    CAPTURE(number);
+    const auto [stopped, b] = learned(number);
+    CHECK(b == whole);
+    if (!stopped) break;
+    stops++;
+  }
+  CHECK(stops > 10);
+}
+
 TEST_CASE("ten runs that harm nothing are all accepted") {
   Device device;
   device.bundle.judges_behaviour(false);
@@ -258,7 +343,7 @@ TEST_CASE("where answers cannot be checked the loss alone judges, and the report
 
 TEST_CASE("an adapter that is refused by its losses gives no answers") {
   ChattyDevice device;
-  device.script.harm = 10;
+  device.script.harm = 1e6;
   const Report report = device.train_once();
   CHECK(report["refused_because"] == "behaviour_worse");
   CHECK(device.answers.prompts == 0);

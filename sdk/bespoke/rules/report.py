@@ -175,6 +175,9 @@ class TrainReport:
     behaviour_loss_base: float | None = None
     behaviour_loss: float | None = None
     behaviour_tokens: int = 0  # tokens of the behaviour rows that were judged, a sample if there are many
+    # What the gate multiplied the learned change of the weights by, so that answers to other questions stay within the tolerance.
+    # None: all of it was kept.
+    adapter_scale: float | None = None
     checked_answers: int = 0  # answers of the new adapter that were checked
     answer_tokens: float | None = None  # mean length of those answers
     base_answer_tokens: float | None = None  # mean length of the base's answers to the same prompts
@@ -332,6 +335,9 @@ class TrainReport:
 
     def _verdict(self) -> str:
         """The gate's verdict in words."""
+        if self.adapter_scale is not None:
+            share = f"yes, with {self.adapter_scale:.0%} of the change that was learned"
+            return f"{share}: all of it made answers to other questions much worse"
         if self.accepted:
             return "yes"
         if self.judged:

@@ -16,6 +16,7 @@ from bespoke.rules.run_length import shortest_run
 __all__ = ["most_written", "tensor_file_bytes"]
 
 JUDGEMENTS = 10  # most judgements of a run. Each may be the best so far, and then its adapter is written.
+CUTS = 3  # most times that the gate keeps less of the adapter, and writes it
 SLOT_EVERY = 200  # steps between the slots of a method with a journal
 _ALIGNMENT = 64
 
@@ -38,7 +39,8 @@ def most_written(slot: int, adapter: int, training: Training, *, replayable: boo
     method with a journal.
     """
     steps = shortest_run(training)
-    adapters = adapter * (JUDGEMENTS + 1)  # those of the best steps, and the accepted one
+    # Those of the best steps, those of which less was kept, and the accepted one.
+    adapters = adapter * (JUDGEMENTS + CUTS + 1)
     if replayable:
         return adapters + slot * (steps // SLOT_EVERY)
     whole = adapters + slot * steps

@@ -162,7 +162,8 @@ function drawReport() {
   const verdict = { true: "Accepted: this version answers from now on.", false: `Refused: ${report.why_refused}.`, null: "Not finished: it can go on." };
   const on = report.judged_on === "train" ? "it was trained on" : "it did not see";
   const gain = report.accepted && report.gain !== null ? ` The loss on ${report.judged_examples} notes that ${on} is better by ${report.gain.toFixed(3)}.` : "";
-  at("verdict").textContent = verdict[report.accepted] + gain;
+  const less = report.adapter_scale === null ? "" : ` ${Math.round(100 * report.adapter_scale)}% of the change that was learned is kept, because all of it made answers to other questions much worse.`;
+  at("verdict").textContent = verdict[report.accepted] + gain + less;
   at("verdict").className = report.accepted ? "good" : report.accepted === false ? "refused" : "";
   at("table").textContent = report.table;
 }

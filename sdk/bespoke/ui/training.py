@@ -11,7 +11,7 @@ from bespoke.rules.report import Progress, TrainReport
 
 __all__ = ["TrainingView"]
 
-_SHOWN = ("accepted", "why_refused", "judged_on", "judged_examples", "gain")
+_SHOWN = ("accepted", "why_refused", "judged_on", "judged_examples", "gain", "adapter_scale")
 
 
 class TrainingView:

@@ -14,7 +14,7 @@ from bespoke.errors import DataError
 from bespoke.rules.judged import JUDGED_POSITIONS
 from tests.unit.bundle.example import replace_manifest
 from tests.unit.personal_model.conftest import Open
-from tests.unit.personal_model.tiny import STOP, answering, changed, other, with_behaviour
+from tests.unit.personal_model.tiny import STOP, answering, changed, other, with_behaviour, with_general
 
 HARD: dict[str, Any] = {"run_steps": 25, "learning_rate": 3e-2}
 
@@ -47,6 +47,27 @@ def test_behaviour_that_gets_worse_than_the_base_is_refused(opened: Open, tiny_b
     kept = opened("tolerant", bundle=bundle).train(**HARD, general_tolerance=10.0)
     assert kept.behaviour_loss == strict.behaviour_loss
     assert (kept.accepted, kept.answers_unchecked_because) == (True, "few_answers")
+
+
+def test_of_what_costs_other_answers_too_much_a_part_is_kept(opened: Open, tiny_bundle: Path, tmp_path: Path) -> None:
+    rehearsing = with_general(tiny_bundle, tmp_path / "r", [other(100 + index) for index in range(12)], [])
+    bundle = with_behaviour(rehearsing, tmp_path / "b", unended())
+    free, bound = opened("free", bundle=bundle), opened("bound", bundle=bundle)
+    settings = {**HARD, "general_share": 0.02}  # it rehearses, though too little
+    whole = free.train(**settings, general_tolerance=10.0)
+    assert whole.adapter_scale is None
+    tolerance = (whole.behaviour_loss / whole.behaviour_loss_base - 1) / 4
+    part = bound.train(**settings, general_tolerance=tolerance)
+    assert part.accepted, part.why_refused
+    assert part.losses == whole.losses
+    assert 0.1 < part.adapter_scale < 0.8
+    assert f"yes, with {part.adapter_scale:.0%} of the change that was learned" in str(part)
+    assert part.behaviour_loss <= part.behaviour_loss_base * (1 + tolerance)
+    assert bound.evaluate_behaviour().evaluation.loss == pytest.approx(part.behaviour_loss, rel=1e-6)
+    kept = answering(bound)
+    for name, piece in answering(free).items():
+        scale = part.adapter_scale if name.endswith("lora_B") else 1
+        assert kept[name] == pytest.approx(piece * scale, rel=1e-5)
 
 
 def test_a_second_run_is_compared_with_the_base_too(opened: Open, tiny_bundle: Path, tmp_path: Path) -> None:

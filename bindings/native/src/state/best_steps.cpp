@@ -62,7 +62,12 @@ bool StateStore::keep_only_step(int64_t run, int64_t step, const std::vector<Sta
   return keep_step(run, step, std::nullopt, &adapter);
 }
 
-bool StateStore::keep_step(int64_t run, int64_t step, std::optional<double> loss, const std::vector<StateTensor>* best) {
+bool StateStore::replace_best_step(int64_t run, int64_t step, const std::vector<StateTensor>& adapter) {
+  return keep_step(run, step, std::nullopt, &adapter, true);
+}
+
+bool StateStore::keep_step(int64_t run, int64_t step, std::optional<double> loss, const std::vector<StateTensor>* best,
+                           bool measured_another) {
   FilesLock lock(folder_);
   std::optional<TensorFile> record;
   if (best) {
@@ -85,6 +90,7 @@ bool StateStore::keep_step(int64_t run, int64_t step, std::optional<double> loss
           .bind(record->bytes)
           .run();
     if (record) count_written(*database_, run, record->bytes);
+    if (measured_another) Statement(*database_, "DELETE FROM losses WHERE version = ?").bind(-run).run();
     transaction.commit();
   };
   if (record)

@@ -126,6 +126,8 @@ class StateStore {
   std::optional<BestStep> best_step(int64_t run);  // verified; none: not judged yet, or the run has ended
   // Keeps the adapter of a step as the best one of a run that has judged none. False, and nothing kept, where the run has ended.
   bool keep_only_step(int64_t run, int64_t step, const std::vector<StateTensor>& adapter);
+  // Puts another adapter in the place of the best step's, and drops the losses that were measured of it. False as above.
+  bool replace_best_step(int64_t run, int64_t step, const std::vector<StateTensor>& adapter);
 
   // Answers that the gate has let the adapter of a step give, by the sha256 of their prompts. None is kept of a run that has ended.
   std::optional<std::vector<int32_t>> answer(int64_t run, int64_t step, const std::string& prompt);
@@ -170,7 +172,8 @@ class StateStore {
   Run start_run_within(Transaction& transaction, const std::string& method, int64_t seed, const std::string& settings, int64_t steps,
                        std::optional<int64_t> started_from);
   bool end(int64_t run, const std::string& reason);  // inside a transaction
-  bool keep_step(int64_t run, int64_t step, std::optional<double> loss, const std::vector<StateTensor>* best);
+  bool keep_step(int64_t run, int64_t step, std::optional<double> loss, const std::vector<StateTensor>* best,
+                 bool measured_another = false);
   std::optional<std::string> stored_text_rules();
   void tokenize_all_again(const Retokenize& retokenize);  // inside a transaction
   std::optional<int64_t> keep(std::optional<int64_t> run, int64_t step, const std::vector<StateTensor>& tensors, const std::string& metrics,

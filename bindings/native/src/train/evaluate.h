@@ -38,6 +38,7 @@ struct Judgement {
   std::optional<double> behaviour_base, behaviour;  // of the base model and of the new adapter, on the behaviour rows
   int64_t behaviour_tokens = 0;                     // of these rows, without the first of a row
   CheckedAnswers answers;
+  std::optional<double> scale;   // of what was learned, that is left; none: all of it
   std::optional<bool> accepted;  // none: not judged, or not to the end
   std::optional<Refused> refused_because;
 

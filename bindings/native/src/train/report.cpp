@@ -59,6 +59,7 @@ std::string report_json(const TrainReport& report, const Trained& trained) {
   const auto& behaviour_loss_base = judgement.behaviour_base;
   const auto& behaviour_loss = judgement.behaviour;
   const auto& behaviour_tokens = judgement.behaviour_tokens;
+  const auto& adapter_scale = judgement.scale;
   const auto& checked_answers = judgement.answers.count;
   const auto& answer_tokens = judgement.answers.tokens;
   const auto& base_answer_tokens = judgement.answers.base_tokens;

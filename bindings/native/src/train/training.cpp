@@ -7,6 +7,7 @@
 #include "exec/fitting_plans.h"
 #include "train/behaviour.h"
 #include "train/checked_answers.h"
+#include "train/cut_back.h"
 #include "train/judged.h"
 #include "train/report.h"
 #include "train/run_length.h"
@@ -103,20 +104,50 @@ class Gate {
   // Throws Abandoned where the call must end, RowForgotten.
   void judge_run() {
     tell();
-    if (best_) machine_->fill(source_of(best_->adapter));
-    const Adapter answering = answering_adapter(personal_.bundle, personal_.store);
-    const TensorSource base = adapter_of(personal_.bundle);
-    StoredLosses of_answering(personal_.store, answering.version), of_base(personal_.store, 0), of_new(personal_.store, -run_.id, step_);
-    const bool changed = step_ > 0 && report_.stopped_because != Stopped::diverged;
-    Judgement& judgement = report_.judgement;
-    judge(*machine_, gate_of(personal_, run_, method_), {answering.tensors, of_answering}, {base, of_base}, of_new, changed, judgement);
-    if (report_.stopped_because == Stopped::diverged) judgement.refuse(Refused::diverged);
-    if (*judgement.accepted) check_answers();
+    judge_adapter();
+    const Judgement whole = report_.judgement;
+    for (int cuts = 0; cuts < kMostCuts && report_.judgement.refused_because == Refused::behaviour_worse && cut_back(); cuts++)
+      judge_adapter();
+    if (!*report_.judgement.accepted) report_.judgement = whole;  // what was left of it was of no use
+    if (scale_ < 1 && *report_.judgement.accepted) report_.judgement.scale = scale_;
+    if (report_.stopped_because == Stopped::diverged) report_.judgement.refuse(Refused::diverged);
+    if (*report_.judgement.accepted) check_answers();
     decide();
   }
 
  private:
   void tell() { personal_.control.tell(Phase::judge, report_.total_steps, run_.steps); }
+
+  void judge_adapter() {
+    if (best_) machine_->fill(source_of(best_->adapter));
+    const Adapter answering = answering_adapter(personal_.bundle, personal_.store);
+    const TensorSource base = adapter_of(personal_.bundle);
+    StoredLosses of_answering(personal_.store, answering.version), of_base(personal_.store, 0), of_new(personal_.store, -run_.id, step_);
+    const bool changed = step_ > 0 && report_.stopped_because != Stopped::diverged;
+    report_.judgement = {};
+    judge(*machine_, gate_of(personal_, run_, method_), {answering.tensors, of_answering}, {base, of_base}, of_new, changed,
+          report_.judgement);
+  }
+
+  // Keeps less of what was learned, where answers to other questions became too much worse. False: a run that rehearses nothing is not
+  // meant to keep them, or it has written all that it may.
+  bool cut_back() {
+    const Training& training = method_.training;
+    if (training.general_share == 0 || bundle_rows(personal_.bundle, personal_.bundle.manifest().data_train)->size() == 0) return false;
+    const double factor = cut(*report_.judgement.behaviour / *report_.judgement.behaviour_base - 1, training.general_tolerance);
+    if (!(factor > 0)) return false;
+    std::vector<NamedTensor> adapter = machine_->adapter();
+    int64_t bytes = 0;
+    for (const NamedTensor& piece : adapter) bytes += piece.elements() * static_cast<int64_t>(sizeof(float));
+    const int64_t written = personal_.store.bytes_written(run_.id) + 2 * bytes;  // with this one and the accepted one
+    if (training.write_mb_per_run && static_cast<double>(written) > *training.write_mb_per_run * 1e6) return false;
+    ScaledAdapter scaled(adapter, factor, guard_);
+    if (!personal_.store.replace_best_step(run_.id, step_, state_tensors(adapter))) throw RowForgotten{};
+    best_ = personal_.store.best_step(run_.id);
+    if (!best_) throw RowForgotten{};
+    scale_ *= factor;
+    return true;
+  }
 
   void check_answers() {
     const Manifest& manifest = personal_.bundle.manifest();
@@ -188,6 +219,7 @@ class Gate {
   TrainReport& report_;
   std::optional<BestStep> best_;
   const int64_t step_;
+  double scale_ = 1;  // of what was learned, that is left
 };
 
 bool ends_run(Stopped reason) { return reason == Stopped::finished || reason == Stopped::no_better || reason == Stopped::diverged; }

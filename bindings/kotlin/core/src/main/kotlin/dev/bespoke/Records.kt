@@ -324,6 +324,7 @@ data class TrainReport(
     @SerialName("behaviour_loss_base") val behaviourLossBase: Double?,
     @SerialName("behaviour_loss") val behaviourLoss: Double?,
     @SerialName("behaviour_tokens") val behaviourTokens: Long,
+    @SerialName("adapter_scale") val adapterScale: Double?,
     @SerialName("checked_answers") val checkedAnswers: Long,
     @SerialName("answer_tokens") val answerTokens: Double?,
     @SerialName("base_answer_tokens") val baseAnswerTokens: Double?,
