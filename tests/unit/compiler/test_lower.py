@@ -76,7 +76,7 @@ def test_a_later_build_takes_the_artifact_of_an_earlier_one(tmp_path: Path) -> N
     for folder in folders:
         folder.mkdir()
     first = lower(target, Options(level=1), traced(cosine), folders[0])
-    first.path.write_bytes(b"changed")  # by whoever has the first bundle
+    first.path.write_bytes(b"changed")  # the first bundle may be edited
     second = lower(target, Options(level=1), traced(cosine), folders[1])
     assert (target.compiled, second) == (1, replace(first, path=folders[1] / "cosine.bin"))
     assert second.path.read_bytes() == bytes([1])

@@ -136,11 +136,9 @@ class Gate {
     if (training.general_share == 0 || bundle_rows(personal_.bundle, personal_.bundle.manifest().data_train)->size() == 0) return false;
     const double factor = cut(*report_.judgement.behaviour / *report_.judgement.behaviour_base - 1, training.general_tolerance);
     if (!(factor > 0)) return false;
-    std::vector<NamedTensor> adapter = machine_->adapter();
-    int64_t bytes = 0;
-    for (const NamedTensor& piece : adapter) bytes += piece.elements() * static_cast<int64_t>(sizeof(float));
-    const int64_t written = personal_.store.bytes_written(run_.id) + 2 * bytes;  // with this one and the accepted one
+    const int64_t written = personal_.store.bytes_written(run_.id) + 2 * personal_.store.adapter_bytes();  // this one and the accepted one
     if (training.write_mb_per_run && static_cast<double>(written) > *training.write_mb_per_run * 1e6) return false;
+    std::vector<NamedTensor> adapter = machine_->adapter();
     ScaledAdapter scaled(adapter, factor, guard_);
     if (!personal_.store.replace_best_step(run_.id, step_, state_tensors(adapter))) throw RowForgotten{};
     best_ = personal_.store.best_step(run_.id);
