@@ -10,19 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.kotlin.maven import BINDING, mvn
-from tests.kotlin.prepare import (
-    build_bundle,
-    build_native,
-    pack_archives,
-    what_python_does,
-    what_python_makes_of_corrections,
-    write_pages,
-)
+from tests.kotlin.prepare import build_native, what_c_takes, write_pages
+from tests.support.phone_fixture import build_bundle, pack_archives, what_python_does, what_python_makes_of_corrections
 
 
 @pytest.fixture(scope="session")
 def prepared(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """See tests/kotlin/prepare.py."""
+    """See tests/support/phone_fixture.py and tests/kotlin/prepare.py."""
     missing = [tool for tool in ("javac", "mvn", "cmake", "aapt2") if shutil.which(tool) is None]
     if missing:
         reason = f"the Kotlin binding is not tested without {', '.join(missing)}"
@@ -30,7 +24,9 @@ def prepared(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("kotlin")
     build_native(folder)
-    what_python_does(build_bundle(stories, folder), folder)
+    bundle = build_bundle(stories, folder)
+    what_python_does(bundle, folder)
+    what_c_takes(bundle, folder)
     pack_archives(stories, folder)
     what_python_makes_of_corrections(folder / "older.bundle", folder)
     return folder

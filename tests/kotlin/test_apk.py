@@ -21,9 +21,9 @@ from tests.benchmarks.figures import write_table
 from tests.benchmarks.overview import table
 from tests.conftest import REPOSITORY
 from tests.kotlin.packed import Workshop, run
-from tests.kotlin.prepare import core_folder
 from tests.kotlin.zip_headers import headers
 from tests.support.checks import few_of
+from tests.support.phone_fixture import core_folder
 
 pytestmark = pytest.mark.kotlin
 PAGE = 16_384

@@ -17,8 +17,8 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tests.kotlin.packed import TOOLS, run
-from tests.kotlin.prepare import NOTES
 from tests.native.arm64 import SYSTEM_ROOT, executorch_for_arm64
+from tests.support.phone_fixture import NOTES
 
 pytestmark = [pytest.mark.kotlin, pytest.mark.slow]
 SCRIPT = REPOSITORY / "bindings" / "kotlin" / "build_with_ndk.sh"

@@ -9,7 +9,7 @@ import kotlinx.serialization.SerialName
 import kotlinx.serialization.Serializable
 import kotlinx.serialization.json.Json
 
-/** What tests/kotlin/prepare.py has made: a bundle of stories260K, notes, and what Python does with them. */
+/** What tests/support/phone_fixture.py has made: a bundle of stories260K, notes, and what Python does with them. */
 object Fixture {
     private val folder = File(checkNotNull(System.getProperty("bespoke.fixture")) { "run make test-kotlin" })
     val bundle = BundleSource.At(File(folder, "chat.bundle").path)
@@ -17,6 +17,9 @@ object Fixture {
     val signer = File(folder, "signer.txt").readText()
     val notes: List<String> = Json.decodeFromString(File(folder, "notes.json").readText())
     val python: Python = Json.decodeFromString(File(folder, "python.json").readText())
+
+    /** What a program in C adds to its process when it trains. */
+    val addedBytesInC: Long = File(folder, "added.json").readText().toLong()
 
     /** With chat turns, answers of the base model to other prompts, and a method that learns from corrections. */
     val chats = BundleSource.At(File(folder, "older.bundle").path)
@@ -34,7 +37,7 @@ object Fixture {
     )
 
     @Serializable
-    class Python(val losses: List<Double>, val accepted: Boolean, val turns: List<String>, @SerialName("added_bytes") val addedBytes: Long)
+    class Python(val losses: List<Double>, val accepted: Boolean, val turns: List<String>)
 }
 
 /** A model of its own for a test, with the notes in it where asked for. */

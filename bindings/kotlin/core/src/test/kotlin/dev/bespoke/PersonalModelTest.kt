@@ -207,10 +207,10 @@ class PersonalModelTest {
                 val ofJvm = nativeMemoryOfTheJvm()
                 val memory = model.train().memory
                 added = memory.peakBytes - memory.idleBytes
-                println("added $added bytes, in C ${Fixture.python.addedBytes}; the JVM itself ${nativeMemoryOfTheJvm() - ofJvm}")
+                println("added $added bytes, in C ${Fixture.addedBytesInC}; the JVM itself ${nativeMemoryOfTheJvm() - ofJvm}")
             }
         }
-        assertTrue(added <= Fixture.python.addedBytes + 1_000_000) { "$added against ${Fixture.python.addedBytes}" }
+        assertTrue(added <= Fixture.addedBytesInC + 1_000_000) { "$added against ${Fixture.addedBytesInC}" }
     }
 
     @Test
