@@ -8,7 +8,7 @@ CORE := $(shell find bindings/native bindings/schema -type f \( -path '*/src/*' 
 # Two processes share the cores; torch's own threads would only wait for each other.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: install demo check test test-all test-apple test-kotlin llama bench lint schema wheel clean
+.PHONY: install demo check test test-all test-apple test-kotlin test-swift llama bench lint schema wheel clean
 
 install: $(STAMP)
 
@@ -30,19 +30,24 @@ demo: $(STAMP)
 	$(BIN)/python sample_apps/desktop/demo.py
 
 test: $(STAMP) lint
-	$(PYTEST) -n 2 --dist loadgroup -m 'not slow and not benchmark and not kotlin and not apple'
+	$(PYTEST) -n 2 --dist loadgroup -m 'not slow and not benchmark and not kotlin and not apple and not swift'
 
 test-all: $(STAMP) lint
-	BESPOKE_FULL=1 $(PYTEST) -n 2 --dist loadgroup -m 'not benchmark and not kotlin'  # full counts, written to docs/reference/checks.md
+	BESPOKE_FULL=1 $(PYTEST) -n 2 --dist loadgroup -m 'not benchmark and not kotlin and not swift'  # full counts, written to docs/reference/checks.md
 
 # All languages, and the demo: what CI runs.
 check:
-	@sh tools/check.sh install test+test-kotlin+test-apple+demo
+	@sh tools/check.sh install test+test-kotlin+test-swift+test-apple+demo
 
 # The Kotlin binding and the Android library on a JVM. BESPOKE_FULL=1: with full counts.
 test-kotlin: $(STAMP)
 	sh tools/install_kotlin.sh
 	BESPOKE_REQUIRE_KOTLIN=1 $(PYTEST) -m '$(if $(BESPOKE_FULL),kotlin,kotlin and not slow)' tests/kotlin
+
+# The Swift binding, on Linux. BESPOKE_FULL=1: with full counts.
+test-swift: $(STAMP)
+	sh tools/install_swift.sh
+	BESPOKE_REQUIRE_SWIFT=1 $(PYTEST) -m swift tests/swift
 
 # The targets for Apple's devices, on this machine: one graph of each shape, one trace. BESPOKE_FULL=1: with full counts.
 test-apple: $(STAMP)

@@ -6,8 +6,10 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import kotlin_types
+import swift_types
 from cpp_tables import LICENCE, tables
 from record_schemas import record_schemas
 
@@ -15,7 +17,7 @@ from bespoke import errors
 from bespoke.bundle.manifest_schema import manifest_schema
 from bespoke.plan.instructions import Plan
 from bespoke.plan.kinds import rules_document
-from bespoke.verbs import KOTLIN_SETTINGS, VERB_OF
+from bespoke.verbs import CAMEL_SETTINGS, VERB_OF
 
 # The core's errors: name in C++ -> class. `Internal` is a defect of the core. The status in the C API is the position in this
 # list, from 1 on: the list only grows.
@@ -44,6 +46,7 @@ BINDINGS = Path(__file__).resolve().parents[1] / "bindings"
 FOLDER = BINDINGS / "schema"
 HEADER = BINDINGS / "native" / "include" / "bespoke_base.h"
 KOTLIN = BINDINGS / "kotlin" / "core" / "src" / "main" / "kotlin" / "dev" / "bespoke"
+SWIFT = BINDINGS / "swift" / "Sources" / "Bespoke" / "Written"
 BEGIN, END = "    /* <statuses> */\n", "    /* </statuses> */\n"
 
 
@@ -68,15 +71,31 @@ def schemas() -> dict[str, str]:
 
 def kotlin() -> dict[str, str]:
     """File name -> contents."""
-    records = record_schemas()
-    example = records.pop("example.schema.json")
-    records.pop("error_references.schema.json")  # Remedies.kt reads them piece by piece
+    records, example = _records()
     return {
         "Records.kt": kotlin_types.records(records),
         "Example.kt": kotlin_types.example(example),
         "BespokeErrors.kt": kotlin_types.errors(error_table()),
         "Names.kt": kotlin_types.names(remedies()),
     }
+
+
+def swift() -> dict[str, str]:
+    """File name -> contents."""
+    records, example = _records()
+    return {
+        "Records.swift": swift_types.records(records),
+        "Example.swift": swift_types.example(example),
+        "ErrorKinds.swift": swift_types.errors(error_table()),
+        "Names.swift": swift_types.names(remedies()),
+    }
+
+
+def _records() -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """The schemas of what comes out, and that of an example."""
+    records = record_schemas()
+    records.pop("error_references.schema.json")  # a binding reads them piece by piece
+    return records, records.pop("example.schema.json")
 
 
 def error_kinds() -> str:
@@ -98,11 +117,16 @@ def remedies() -> dict[str, dict[str, dict[str, str | None]]]:
     the same in all."""
     return {
         "verbs": {
-            key: {"python": verb.full_python, "c": _first(verb.c), "kotlin": _first(verb.kotlin)}
+            key: {
+                "python": verb.full_python,
+                "c": _first(verb.c),
+                "kotlin": _first(verb.kotlin),
+                "swift": _first(verb.swift),
+            }
             for key, verb in sorted(VERB_OF.items())
             if key.isidentifier() and not key.startswith("_")
         },
-        "settings": {name: {"kotlin": kotlin} for name, kotlin in KOTLIN_SETTINGS.items()},
+        "settings": {name: {"kotlin": camel, "swift": camel} for name, camel in CAMEL_SETTINGS.items()},
     }
 
 
@@ -150,3 +174,6 @@ if __name__ == "__main__":
     write(HEADER, header())
     for name, text in kotlin().items():
         write(KOTLIN / name, text)
+    SWIFT.mkdir(parents=True, exist_ok=True)
+    for name, text in swift().items():
+        write(SWIFT / name, text)

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verbs of the SDK and their names in Python, on the command line, in C and in Kotlin.
+"""The verbs of the SDK and their names in Python, on the command line, in C, Kotlin and Swift.
 
 This is the table of docs/reference/command_line.md. Errors take the names of verbs from it (bespoke.remedies), and
-tools/write_schemas.py writes it for C++ and Kotlin. A test compares it with PersonalModel, the commands, bespoke.h and Kotlin's
-classes.
+tools/write_schemas.py writes it for C++, Kotlin and Swift. A test compares it with PersonalModel, the commands, bespoke.h and the
+classes of Kotlin and Swift.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["KOTLIN_SETTINGS", "VERBS", "VERB_OF", "Verb"]
+__all__ = ["CAMEL_SETTINGS", "VERBS", "VERB_OF", "Verb"]
 
 
 class Verb(NamedTuple):
@@ -21,6 +21,7 @@ class Verb(NamedTuple):
     command: str | None
     c: str | None
     kotlin: str | None
+    swift: str | None
 
     @property
     def full_python(self) -> str:
@@ -39,28 +40,51 @@ class Verb(NamedTuple):
 
 
 VERBS = (
-    Verb("turn an exported chat into examples", None, "bespoke read", None, None),
-    Verb("build a bundle", "Personalizer.build, Personalizer.build_with_report", "bespoke build", None, None),
-    Verb("say what a build and its training will take", "Personalizer.estimate", "bespoke build --dry-run", None, None),
-    Verb("say what each budget buys", "Personalizer.dial", None, None, None),
-    Verb("describe a bundle", "bespoke.read_bundle", "bespoke inspect", None, None),
-    Verb("check files, plans and golden vectors", None, "bespoke verify", "bespoke_verify", "PersonalModel.verify"),
-    Verb("make a key pair to sign bundles with", "bespoke.generate_key", None, None, None),
-    Verb("sign a bundle", "bespoke.sign_bundle", "bespoke build --signing-key", None, None),
-    Verb("write archives of a bundle, or a delta to an older one", "bespoke.pack", "bespoke pack", None, None),
+    Verb("turn an exported chat into examples", None, "bespoke read", None, None, None),
+    Verb("build a bundle", "Personalizer.build, Personalizer.build_with_report", "bespoke build", None, None, None),
+    Verb(
+        "say what a build and its training will take",
+        "Personalizer.estimate",
+        "bespoke build --dry-run",
+        None,
+        None,
+        None,
+    ),
+    Verb("say what each budget buys", "Personalizer.dial", None, None, None, None),
+    Verb("describe a bundle", "bespoke.read_bundle", "bespoke inspect", None, None, None),
+    Verb(
+        "check files, plans and golden vectors",
+        None,
+        "bespoke verify",
+        "bespoke_verify",
+        "PersonalModel.verify",
+        "PersonalModel.verify",
+    ),
+    Verb("make a key pair to sign bundles with", "bespoke.generate_key", None, None, None, None),
+    Verb("sign a bundle", "bespoke.sign_bundle", "bespoke build --signing-key", None, None, None),
+    Verb("write archives of a bundle, or a delta to an older one", "bespoke.pack", "bespoke pack", None, None, None),
     Verb(
         "install a bundle from its archives, or update an older one",
         "bespoke.install",
         "bespoke install",
         "bespoke_install",
         "PersonalModel.install",
+        "PersonalModel.install",
     ),
-    Verb("open a bundle and a user's state", "PersonalModel.open", "--state", "bespoke_open", "PersonalModel.open"),
+    Verb(
+        "open a bundle and a user's state",
+        "PersonalModel.open",
+        "--state",
+        "bespoke_open",
+        "PersonalModel.open",
+        "PersonalModel.open",
+    ),
     Verb(
         "say what proved the open bundle",
         "PersonalModel.authenticated",
         "bespoke inspect",
         "bespoke_authenticated",
+        "PersonalModel.authenticated",
         "PersonalModel.authenticated",
     ),
     Verb(
@@ -69,6 +93,7 @@ VERBS = (
         "bespoke inspect",
         "bespoke_describe",
         "PersonalModel.describe",
+        "PersonalModel.describe",
     ),
     Verb(
         "count the tokens of a prompt",
@@ -76,23 +101,49 @@ VERBS = (
         None,
         "bespoke_count_tokens",
         "PersonalModel.countTokens",
+        "PersonalModel.countTokens",
     ),
-    Verb("give idle memory back", "PersonalModel.trim", None, "bespoke_trim", "PersonalModel.trim"),
+    Verb(
+        "give idle memory back", "PersonalModel.trim", None, "bespoke_trim", "PersonalModel.trim", "PersonalModel.trim"
+    ),
     Verb(
         "close them",
         "PersonalModel.close",
         None,
         "bespoke_close, bespoke_release, bespoke_interrupt",
         "PersonalModel.close",
+        "PersonalModel.close, PersonalModel.interrupt",
     ),
-    Verb("add an example", "examples.add", "bespoke train --examples FILE", "bespoke_add_example", "examples.add"),
-    Verb("add several examples at once", "examples.add_all", None, "bespoke_add_examples", "examples.addAll"),
-    Verb("correct an answer", "PersonalModel.correct", None, "bespoke_correct", "PersonalModel.correct"),
+    Verb(
+        "add an example",
+        "examples.add",
+        "bespoke train --examples FILE",
+        "bespoke_add_example",
+        "examples.add",
+        "examples.add",
+    ),
+    Verb(
+        "add several examples at once",
+        "examples.add_all",
+        None,
+        "bespoke_add_examples",
+        "examples.addAll",
+        "examples.addAll",
+    ),
+    Verb(
+        "correct an answer",
+        "PersonalModel.correct",
+        None,
+        "bespoke_correct",
+        "PersonalModel.correct",
+        "PersonalModel.correct",
+    ),
     Verb(
         "list the examples",
         "examples.list",
         "bespoke examples list",
         "bespoke_list_examples, bespoke_count_examples",
+        "examples.list, examples.count",
         "examples.list, examples.count",
     ),
     Verb(
@@ -101,12 +152,14 @@ VERBS = (
         "bespoke examples forget",
         "bespoke_forget_example",
         "examples.forget",
+        "examples.forget",
     ),
     Verb(
         "train, or continue the unfinished run",
         "PersonalModel.train",
         "bespoke train",
         "bespoke_train",
+        "PersonalModel.train",
         "PersonalModel.train",
     ),
     Verb(
@@ -115,12 +168,14 @@ VERBS = (
         "Ctrl-C, SIGTERM",
         "bespoke_cancel_set, bespoke_cancel_new",
         "Job.cancel",
+        "Task.cancel",
     ),
     Verb(
         "change the memory limit, also while it trains",
         "PersonalModel.set_limit",
         None,
         "bespoke_set_limit",
+        "PersonalModel.setLimit",
         "PersonalModel.setLimit",
     ),
     Verb(
@@ -129,12 +184,14 @@ VERBS = (
         None,
         "bespoke_set_pace",
         "PersonalModel.setPace",
+        "PersonalModel.setPace",
     ),
     Verb(
         "ask whether settings could train, and do nothing",
         "PersonalModel.check_settings",
         None,
         "bespoke_check_training",
+        "PersonalModel.checkTraining",
         "PersonalModel.checkTraining",
     ),
     Verb(
@@ -143,6 +200,7 @@ VERBS = (
         "bespoke inspect",
         "bespoke_planned_training",
         "PersonalModel.plannedTraining",
+        "PersonalModel.plannedTraining",
     ),
     Verb(
         "say which run is unfinished",
@@ -150,13 +208,22 @@ VERBS = (
         None,
         "bespoke_current_run",
         "PersonalModel.currentRun",
+        "PersonalModel.currentRun",
     ),
-    Verb("end it", "PersonalModel.abandon_run", "bespoke abandon", "bespoke_abandon_run", "PersonalModel.abandonRun"),
+    Verb(
+        "end it",
+        "PersonalModel.abandon_run",
+        "bespoke abandon",
+        "bespoke_abandon_run",
+        "PersonalModel.abandonRun",
+        "PersonalModel.abandonRun",
+    ),
     Verb(
         "loss, perplexity and accuracy of what answers",
         "PersonalModel.evaluate",
         "bespoke evaluate",
         "bespoke_evaluate",
+        "PersonalModel.evaluate",
         "PersonalModel.evaluate",
     ),
     Verb(
@@ -165,11 +232,13 @@ VERBS = (
         "bespoke evaluate --behaviour",
         "bespoke_evaluate",
         "PersonalModel.evaluateBehaviour",
+        "PersonalModel.evaluateBehaviour",
     ),
     Verb(
         "scores on labels, questions, function calls",
         "PersonalModel.evaluate",
         "bespoke evaluate --task",
+        None,
         None,
         None,
     ),
@@ -179,25 +248,49 @@ VERBS = (
         "bespoke generate",
         None,
         "PersonalModel.generate",
+        "PersonalModel.generate",
     ),
-    Verb("answer token ids with token ids", "PersonalModel.generate_ids", None, None, None),
+    Verb("answer token ids with token ids", "PersonalModel.generate_ids", None, None, None, None),
     Verb(
         "begin a conversation",
         "PersonalModel.conversation",
         "bespoke chat",
         "bespoke_session_open",
         "PersonalModel.conversation",
+        "PersonalModel.conversation",
     ),
-    Verb("continue it", "conversation.feed", None, "bespoke_session_feed", "conversation.say"),
-    Verb("take the answer, token by token", "conversation.__next__", None, "bespoke_session_next", "conversation.next"),
-    Verb("end it", "conversation.close", None, "bespoke_session_close", "conversation.close"),
-    Verb("say how likely given answers are", "PersonalModel.score", None, "bespoke_score", "PersonalModel.score"),
-    Verb("say which of some labels fits", "PersonalModel.classify", None, "bespoke_classify", "PersonalModel.classify"),
+    Verb("continue it", "conversation.feed", None, "bespoke_session_feed", "conversation.say", "conversation.say"),
+    Verb(
+        "take the answer, token by token",
+        "conversation.__next__",
+        None,
+        "bespoke_session_next",
+        "conversation.next",
+        "conversation.next",
+    ),
+    Verb("end it", "conversation.close", None, "bespoke_session_close", "conversation.close", "conversation.close"),
+    Verb(
+        "say how likely given answers are",
+        "PersonalModel.score",
+        None,
+        "bespoke_score",
+        "PersonalModel.score",
+        "PersonalModel.score",
+    ),
+    Verb(
+        "say which of some labels fits",
+        "PersonalModel.classify",
+        None,
+        "bespoke_classify",
+        "PersonalModel.classify",
+        "PersonalModel.classify",
+    ),
     Verb(
         "list the accepted adapters",
         "PersonalModel.versions",
         "bespoke versions",
         "bespoke_list_versions",
+        "PersonalModel.versions",
         "PersonalModel.versions",
     ),
     Verb(
@@ -206,13 +299,22 @@ VERBS = (
         "bespoke rollback",
         "bespoke_rollback",
         "PersonalModel.rollback",
+        "PersonalModel.rollback",
     ),
-    Verb("delete all that was learned", "PersonalModel.reset", "bespoke reset", "bespoke_reset", "PersonalModel.reset"),
+    Verb(
+        "delete all that was learned",
+        "PersonalModel.reset",
+        "bespoke reset",
+        "bespoke_reset",
+        "PersonalModel.reset",
+        "PersonalModel.reset",
+    ),
     Verb(
         "move a state to another base model",
         "PersonalModel.reset_for_new_base",
         None,
         "bespoke_reset_for_new_base",
+        "PersonalModel.resetForNewBase",
         "PersonalModel.resetForNewBase",
     ),
     Verb(
@@ -221,11 +323,13 @@ VERBS = (
         "bespoke export",
         "bespoke_export_adapter",
         "PersonalModel.exportAdapter",
+        "PersonalModel.exportAdapter",
     ),
     Verb(
         "write the model with the adapter merged into it",
         "PersonalModel.export_merged",
         "bespoke export --format merged",
+        None,
         None,
         None,
     ),
@@ -235,6 +339,7 @@ VERBS = (
         "bespoke export-base",
         None,
         None,
+        None,
     ),
     Verb(
         "take an adapter from a folder",
@@ -242,21 +347,24 @@ VERBS = (
         None,
         "bespoke_import_adapter",
         "PersonalModel.importAdapter",
+        "PersonalModel.importAdapter",
     ),
-    Verb("do all this on a page in the browser", None, "bespoke ui", None, None),
+    Verb("do all this on a page in the browser", None, "bespoke ui", None, None, None),
     Verb(
         "say what is installed, what is missing",
         None,
         "bespoke doctor, bespoke plugins",
         "bespoke_instruction_set",
         "PersonalModel.instructionSet",
+        "PersonalModel.instructionSet",
     ),
-    Verb("take the lines that it writes for developers", None, None, "bespoke_set_log", None),
+    Verb("take the lines that it writes for developers", None, None, "bespoke_set_log", None, None),
     Verb(
         "say the version",
         "bespoke.__version__",
         "bespoke --version",
         "bespoke_version, bespoke_api_version",
+        "PersonalModel.version",
         "PersonalModel.version",
     ),
 )
@@ -265,8 +373,8 @@ VERBS = (
 VERB_OF = {verb.key: verb for verb in reversed(VERBS) if verb.python}
 
 
-# Settings with another name in Kotlin. In C each has its name in Python, as a field or an argument.
-KOTLIN_SETTINGS = {
+# Settings with another name in Kotlin and Swift. In C each has its name in Python, as a field or an argument.
+CAMEL_SETTINGS = {
     "busy_seconds": "busySeconds",
     "max_tokens": "maxTokens",
     "memory_mb": "memoryMb",

@@ -50,12 +50,12 @@ def layers() -> set[str]:
 
 
 @cache
-def kotlin_members() -> set[str]:
-    """Functions and properties of the Kotlin binding."""
-    sources = (REPOSITORY / "bindings" / "kotlin").rglob("*.kt")
-    return {
-        name for path in sources for name in re.findall(r"\b(?:fun|va[lr]) (\w+)", path.read_text(encoding="utf-8"))
-    }
+def members_in_other_languages() -> set[str]:
+    """Functions and properties of the bindings for Kotlin and Swift."""
+    bindings = REPOSITORY / "bindings"
+    sources = [*(bindings / "kotlin").rglob("*.kt"), *(bindings / "swift" / "Sources").rglob("*.swift")]
+    declared = r"\b(?:fun|func|va[lr]|let|case) (\w+)"
+    return {name for path in sources for name in re.findall(declared, path.read_text(encoding="utf-8"))}
 
 
 @cache
@@ -110,7 +110,7 @@ def is_known(name: str) -> bool:
             readings += [f"{kind}.{name.removeprefix(f'{variable}.')}" for kind in kinds]
     if first in layers():
         readings += [f"bespoke.{name}", f"bespoke.{first}.{first.title()}.{'.'.join(rest)}"]
-    return not readings or any(map(resolves, readings)) or (len(rest) == 1 and rest[0] in kotlin_members())
+    return not readings or any(map(resolves, readings)) or (len(rest) == 1 and rest[0] in members_in_other_languages())
 
 
 def is_operator(name: str) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from bespoke.errors import MAX_PART_BYTES, DataError
 from bespoke.remedies import Words, do, from_json, setting
-from bespoke.verbs import KOTLIN_SETTINGS
+from bespoke.verbs import CAMEL_SETTINGS
 from tests.conftest import REPOSITORY
 from tests.support import c_header
 
@@ -50,13 +50,18 @@ def test_texts_around_a_reference_are_made_printable_and_bounded() -> None:
     assert len(long.encode()) <= MAX_PART_BYTES
 
 
-def test_settings_have_their_names_in_c_and_kotlin() -> None:
+def test_settings_have_their_names_in_c_kotlin_and_swift() -> None:
     header = c_header.declarations()
     folder = BINDINGS / "kotlin" / "core" / "src" / "main" / "kotlin" / "dev" / "bespoke"
     kotlin = "".join((folder / f"{name}.kt").read_text(encoding="utf-8") for name in ("Settings", "PersonalModel"))
-    for name, in_kotlin in KOTLIN_SETTINGS.items():
+    swift_folder = BINDINGS / "swift" / "Sources" / "Bespoke"
+    swift = "".join(
+        (swift_folder / f"{name}.swift").read_text(encoding="utf-8") for name in ("Settings", "PersonalModel")
+    )
+    for name, camel in CAMEL_SETTINGS.items():
         assert name == "train" or f" {name};" in header or f" {name}," in header or f"*{name};" in header, name
-        assert f"{in_kotlin}:" in kotlin, in_kotlin
+        assert f"{camel}:" in kotlin, camel
+        assert f"{camel}:" in swift, camel
 
 
 def test_other_languages_have_every_verb_that_errors_may_name() -> None:
@@ -66,4 +71,5 @@ def test_other_languages_have_every_verb_that_errors_may_name() -> None:
         "python": "examples.forget",
         "c": "bespoke_forget_example",
         "kotlin": "examples.forget",
+        "swift": "examples.forget",
     }

@@ -34,6 +34,7 @@ def test_schemas_are_what_the_models_generate(tool: ModuleType) -> None:
     """`make schema` writes them; run it after a change."""
     assert written(tool) == tool.schemas()
     assert {name: (tool.KOTLIN / name).read_text(encoding="utf-8") for name in tool.kotlin()} == tool.kotlin()
+    assert {name: (tool.SWIFT / name).read_text(encoding="utf-8") for name in tool.swift()} == tool.swift()
 
 
 @pytest.mark.parametrize(

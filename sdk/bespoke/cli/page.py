@@ -116,8 +116,8 @@ def _first_sentence(kind: type[BespokeError]) -> str:
 def _verbs_table() -> str:
     """Returns the table of verbs as Markdown."""
     rows = [
-        ("to", "Python", "command line", "C", "Kotlin"),
-        ("---",) * 5,
+        ("to", "Python", "command line", "C", "Kotlin", "Swift"),
+        ("---",) * 6,
         *((verb.what, *map(_cell, verb[1:])) for verb in VERBS),
     ]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one table of verbs in the docs, held against what is there in Python, on the command line, in C and in Kotlin."""
+"""The one table of verbs in the docs, held against what is there in Python, on the command line, in C, Kotlin and Swift."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def column(number: int) -> set[str]:
     section = page.partition("## What can be done")[2].partition("\n## ")[0]
     rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("|")]
     assert len(rows) > 20
-    assert all(len(row) == 5 for row in rows)
+    assert all(len(row) == 6 for row in rows)
     return set(re.findall(r"`([^`]+)`", " ".join(row[number] for row in rows)))
 
 
@@ -76,3 +76,17 @@ def kotlin_members() -> Iterator[str]:
         members = re.findall(r"^ {4}(?:override |suspend )*(?:fun|val) (\w+)", body, re.MULTILINE)
         of_companion = re.findall(r"^ {8}(?:suspend fun (\w+)|val (\w+): \w+ get\(\))", body, re.MULTILINE)
         yield from (f"{name}.{member}" for member in (*members, *map("".join, of_companion)))
+
+
+def test_the_table_has_every_public_member_in_swift_and_no_other() -> None:
+    assert column(5) - {"Task.cancel"} == {name for name in swift_members() if not name.endswith(".examples")}
+
+
+def swift_members() -> Iterator[str]:
+    """`PersonalModel.train`, `examples.add`, ...: functions and properties of the types that an app calls."""
+    sources = REPOSITORY / "bindings" / "swift" / "Sources" / "Bespoke"
+    for kind, name in (("PersonalModel", "PersonalModel"), ("Examples", "examples"), ("Conversation", "conversation")):
+        text = (sources / f"{kind}.swift").read_text(encoding="utf-8")
+        body = text.partition(f" {kind}: Sendable {{\n")[2].partition("\n}\n")[0]
+        members = re.findall(r"^ {4}public (?:static )?(?:func|var|let) (\w+)", body, re.MULTILINE)
+        yield from (f"{name}.{member}" for member in members)

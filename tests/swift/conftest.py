@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests of the binding start from, made once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support.phone_fixture import build_bundle, pack_archives, what_python_does, what_python_makes_of_corrections
+from tests.swift.package import REPOSITORY, swift
+
+
+@pytest.fixture(scope="session")
+def compiled() -> str:
+    """What the compiler said about the package and its tests."""
+    if not (REPOSITORY / ".cache" / "swift.ok").exists() and shutil.which("swift") is None:
+        reason = "the Swift binding is not tested without a toolchain: run make test-swift"
+        assert os.environ.get("BESPOKE_REQUIRE_SWIFT") != "1", reason
+        pytest.skip(reason)
+    return swift("build", "--build-tests")
+
+
+@pytest.fixture(scope="session")
+def prepared(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """See tests/support/phone_fixture.py."""
+    folder = tmp_path_factory.mktemp("swift")
+    bundle = build_bundle(stories, folder)
+    what_python_does(bundle, folder)
+    pack_archives(stories, folder)
+    what_python_makes_of_corrections(folder / "older.bundle", folder)
+    return folder

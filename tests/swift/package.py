@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Swift package, built and run by the toolchain of tools/swift.sh on the installed core."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from tests.support.phone_fixture import core_folder
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PACKAGE = REPOSITORY / "bindings" / "swift"
+BUILT = REPOSITORY / ".cache" / "swift_build"
+
+
+def toolchain(*command: str | Path, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What a command of the toolchain said; AssertionError with its last lines where it fails and `check` is set."""
+    done = subprocess.run(
+        ["sh", REPOSITORY / "tools" / "swift.sh", *command],
+        env={**os.environ, "BESPOKE_CORE": str(core_folder() / "lib"), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert not check or done.returncode == 0, done.stdout[-8000:]
+    return done
+
+
+def swift(command: str, *arguments: str | Path, **environment: str) -> str:
+    """What `swift COMMAND` on the package said."""
+    core = core_folder() / "lib"
+    # Debian's toolchain lacks the library for what Testing and Foundation have together, which nothing here uses.
+    flags = ["-Xlinker", f"-L{core}", "-Xlinker", "-rpath", "-Xlinker", f"{core}"]
+    flags += ["-Xswiftc", "-Xfrontend", "-Xswiftc", "-disable-cross-import-overlays"]
+    places = ["--package-path", PACKAGE, "--scratch-path", BUILT, "--disable-sandbox"]
+    return toolchain("swift", command, *places, *flags, *arguments, **environment).stdout

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Swift binding on Linux: its own tests and the code of the docs, on the installed core; `make test-swift`."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.swift.package import BUILT, PACKAGE, REPOSITORY, swift, toolchain
+
+pytestmark = pytest.mark.swift
+
+
+def test_it_compiles_without_a_warning(compiled: str) -> None:
+    assert [line for line in compiled.splitlines() if "warning:" in line] == []
+
+
+def test_the_tests_of_the_binding_pass(compiled: str, prepared: Path) -> None:
+    said = swift(
+        "test", "--skip-build", "--no-parallel", BESPOKE_FIXTURE=str(prepared)
+    )  # a limit counts all of the process
+    count = re.search(r"Test run with (\d+) tests in \d+ suites passed", said)
+    assert count is not None, said[-8000:]
+    assert int(count[1]) >= 28
+
+
+def test_it_is_formatted() -> None:
+    places = [PACKAGE / name for name in ("Package.swift", "Sources", "Tests")]
+    toolchain("swift", "format", "lint", "--strict", "--recursive", *places)
+
+
+def test_the_code_of_the_docs_type_checks(compiled: str) -> None:
+    """Each block is the body of a function or holds declarations."""
+    blocks = [
+        block
+        for page in sorted((REPOSITORY / "docs").rglob("*.md"))
+        for block in re.findall(r"^```swift\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+        if "MLModelAsset" not in block
+    ]
+    assert len(blocks) >= 6
+    pages = BUILT / "pages"
+    pages.mkdir(exist_ok=True)
+    for old in pages.glob("*.swift"):
+        old.unlink()
+    for number, block in enumerate(blocks):
+        inner = textwrap.indent(block, "    ")
+        (pages / f"Block{number}.swift").write_text(
+            f"import Bespoke\nimport Foundation\n\nenum Block{number} {{\n{inner}}}\n", encoding="utf-8"
+        )
+    modules = ["-I", BUILT / "debug" / "Modules", "-I", PACKAGE / "Sources" / "CBespoke"]
+    toolchain(
+        "swiftc", "-typecheck", "-swift-version", "6", "-warnings-as-errors", *modules, *sorted(pages.glob("*.swift"))
+    )
+
+
+def test_what_is_public_is_documented() -> None:
+    """In the written files only the types are: what a field means stands above its record."""
+    assert [one for path in (PACKAGE / "Sources" / "Bespoke").glob("*.swift") for one in undocumented(path)] == []
+
+
+def undocumented(path: Path) -> list[str]:
+    """Public declarations without a comment above. Initializers of settings say nothing that their fields do not say, and what a
+    protocol of Swift asks for is documented there."""
+    of_a_protocol = (
+        r"func (encode|makeAsyncIterator|next)\b|struct Iterator|var (description|errorDescription|recoverySuggestion)"
+    )
+    lines = path.read_text(encoding="utf-8").splitlines()
+    found = []
+    for number, line in enumerate(lines):
+        above = next(other for other in reversed(["", *lines[:number]]) if not other.strip().startswith("@"))
+        public = re.match(r" *public (?!init|extension)", line)
+        if public and not re.search(of_a_protocol, line) and "///" not in above:
+            found.append(f"{path.name}: {line.strip()}")
+    return found
