@@ -13,4 +13,4 @@ exec bwrap --tmpfs / --ro-bind "$tree/usr" /usr --ro-bind "$tree/etc" /etc --sym
   --symlink usr/lib64 /lib64 --proc /proc --dev /dev --bind /tmp /tmp --ro-bind "$here" "$here" \
   --ro-bind "${BESPOKE_CORE:-$here}" "${BESPOKE_CORE:-$here}" --bind "$here/.cache/swift_build" "$here/.cache/swift_build" \
   --unshare-pid --unshare-net --die-with-parent --setenv PATH /usr/libexec/swift/bin:/usr/bin:/bin --setenv HOME /tmp \
-  --setenv LANG C.UTF-8 "$@"
+  --setenv LANG C.UTF-8 --setenv SWIFT_BACKTRACE enable=no "$@"

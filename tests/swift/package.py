@@ -11,6 +11,7 @@ from tests.support.phone_fixture import core_folder
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "bindings" / "swift"
+SECONDS = 1200  # some times what the slowest command takes
 BUILT = REPOSITORY / ".cache" / "swift_build"
 
 
@@ -23,6 +24,7 @@ def toolchain(*command: str | Path, check: bool = True, **environment: str) -> s
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
+        timeout=SECONDS,
     )
     assert not check or done.returncode == 0, done.stdout[-8000:]
     return done

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+import Bespoke
+import Foundation
+
+/// What came of a time in which a model could learn.
+public enum Outcome: Sendable {
+    /// A run ended: the gate accepted or refused what it learned.
+    case judged(TrainReport)
+
+    /// What was learned is committed, and the run goes on next time. Nil: there was no time for a step.
+    case goesOn(TrainReport?)
+
+    /// Not now: somebody else trains, the device was not unlocked since it started, or there is too little memory.
+    case waits(BespokeError)
+
+    /// Something is wrong that waiting does not change.
+    case failed(any Error)
+}
+
+extension Outcome {
+    /// Whether there is nothing left to do at another time.
+    var isFinal: Bool {
+        switch self {
+        case .judged, .failed: true
+        case .goesOn, .waits: false
+        }
+    }
+
+    var isSuccess: Bool {
+        if case .judged = self { true } else { false }
+    }
+}
+
+/// Learns in slices for as long as it may. The model is closed when it returns: a suspended app must not hold the locks of its state.
+struct Learner: Sendable {
+    let settings: BackgroundSettings
+    let device: @Sendable () -> DeviceState
+
+    /// Errors that may be over the next time.
+    private static let passing: Set<BespokeError.Kind> = [.stateLocked, .unavailable, .busy, .budgetExceeded, .diskFull]
+
+    /// Cancelled with its task, at the next instruction of the core.
+    func learn(_ onProgress: @escaping @Sendable (CallProgress) -> Void) async -> Outcome {
+        do {
+            guard let share = share() else { return .goesOn(nil) }
+            let model = try await PersonalModel.open(bundle: settings.bundle, state: settings.state, options: settings.options)
+            let outcome = await self.outcome(of: model, share, onProgress)
+            try? await model.close()
+            return outcome
+        } catch {
+            return self.outcome(of: error)
+        }
+    }
+
+    private func outcome(
+        of model: PersonalModel, _ share: Double, _ onProgress: @escaping @Sendable (CallProgress) -> Void
+    ) async -> Outcome {
+        do {
+            let ofBundle = try await model.describe().memoryBytes.map { Double($0) / 1e6 }
+            let budget = settings.options.memoryMb ?? ofBundle
+            try adapt(model, share, budget)
+            var training = settings.training
+            training.seconds = settings.sliceSeconds
+            var last: TrainReport?
+            while !Task.isCancelled, self.share() != nil {
+                let report = try await model.train(training) { progress in
+                    onProgress(progress)
+                    guard progress.phase == .step else { return }
+                    if let share = self.share() {
+                        try? adapt(model, share, budget)
+                    } else {
+                        try? model.interrupt()
+                    }
+                }
+                if report.accepted != nil { return .judged(report) }
+                last = report
+                training.newRun = false
+            }
+            return .goesOn(last)
+        } catch {
+            return outcome(of: error)
+        }
+    }
+
+    private func outcome(of error: any Error) -> Outcome {
+        switch error {
+        case is CancellationError: .goesOn(nil)
+        case let error as BespokeError where Self.passing.contains(error.kind): .waits(error)
+        default: .failed(error)
+        }
+    }
+
+    /// The share of the time in which to compute; nil: stop. iOS ends an app that computes in the background for more than 80% of a minute,
+    /// summed over its threads.
+    private func share() -> Double? {
+        guard case .goOn(let share) = device().advice else { return nil }
+        return min(share, 0.75 / Double(settings.options.threads ?? ProcessInfo.processInfo.activeProcessorCount))
+    }
+
+    /// `budget`: MB that training may take where the process has them.
+    private func adapt(_ model: PersonalModel, _ share: Double, _ budget: Double?) throws {
+        try model.setPace(share)
+        if let available = device().availableBytes {
+            let free = max(1, Double(available) / 1e6 - settings.reserveMb)
+            try model.setLimit(memoryMb: min(free, budget ?? free))
+        }
+    }
+}
