@@ -94,7 +94,7 @@ public struct Training: Sendable {
 }
 
 /// How an answer is made.
-public struct Generation: Sendable {
+public struct Generation: Hashable, Sendable {
     /// Of one answer; nil: as many as the bundle's context has room for.
     public var maxTokens: Int64?
 
