@@ -73,7 +73,9 @@ def test_what_is_public_is_documented() -> None:
 def undocumented(path: Path) -> list[str]:
     """Public declarations without a comment above. Initializers of settings say nothing that their fields do not say, and what a
     protocol of Swift asks for is documented there."""
-    of_a_protocol = r"func (== |(encode|hash|makeAsyncIterator|next)\b)|struct Iterator|var (description|errorDescription|recoverySuggestion)"
+    of_a_protocol = (
+        r"func (== |(encode|hash|makeAsyncIterator|next)\b)|struct Iterator|var (description|error\w+|recovery\w+)"
+    )
     lines = path.read_text(encoding="utf-8").splitlines()
     found = []
     for number, line in enumerate(lines):
