@@ -45,7 +45,7 @@ private func onOwnThread<Result: Sendable>(_ call: @escaping @Sendable () throws
             waiting.resume(with: Swift.Result(catching: call))
         }
         thread.name = "bespoke"
-        thread.stackSize = 1 << 20  // the core was written for threads of half that
+        thread.stackSize = 1 << 20  // a thread of Apple's systems has half of it
         thread.qualityOfService = quality
         thread.start()
     }

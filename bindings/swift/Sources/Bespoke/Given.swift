@@ -4,8 +4,9 @@ import Foundation
 
 // Settings as the C API takes them.
 
+/// As the system's calls take it: without the slash that ends the URL of a folder.
 func path(of url: URL) -> String {
-    url.path(percentEncoded: false)
+    url.withUnsafeFileSystemRepresentation { $0.map { String(cString: $0) } ?? url.absoluteString }
 }
 
 extension Options {

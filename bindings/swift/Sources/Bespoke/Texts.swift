@@ -56,6 +56,7 @@ func decoded<Document: Decodable>(_ json: String) throws -> Document {
 func encoded(_ value: some Encodable) -> String {
     let encoder = JSONEncoder()
     encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
-    // What the API takes are texts, integers and lists of them: they have JSON.
+    // A number that JSON does not have is for the core to refuse.
+    encoder.nonConformingFloatEncodingStrategy = .convertToString(positiveInfinity: "inf", negativeInfinity: "-inf", nan: "nan")
     return String(decoding: try! encoder.encode(value), as: UTF8.self)
 }

@@ -137,6 +137,29 @@ import Testing
         }
     }
 
+    @Test func aFolderIsTheSameWithAndWithoutASlash() async throws {
+        try await withModel { model, state in
+            try await model.close()
+            let folder = URL(fileURLWithPath: path(of: state), isDirectory: true)
+            let bundle = URL(fileURLWithPath: path(of: Fixture.bundle), isDirectory: true)
+            #expect(folder.absoluteString.hasSuffix("/"))
+            let again = try await PersonalModel.open(bundle: bundle, state: folder)
+            #expect(try await again.examples.count() == Int64(Fixture.notes.count))
+            let copy = folder.deletingLastPathComponent().appending(path: "adapter", directoryHint: .isDirectory)
+            try await again.exportAdapter(to: copy, base: true)
+            try await again.close()
+        }
+    }
+
+    @Test func aNumberThatJSONDoesNotHaveIsRefused() async throws {
+        try await withModel { model, _ in
+            for number in [Double.nan, .infinity] {
+                let refused = await error { try await model.checkTraining(Training(settings: ["learning_rate": .number(number)])) }
+                #expect(refused?.kind == .configError)
+            }
+        }
+    }
+
     @Test func aModelThatNobodyHoldsLeavesItsState() async throws {
         try await withFolder { folder in
             let state = folder.appending(path: "state")
