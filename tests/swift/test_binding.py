@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import textwrap
 from pathlib import Path
 
@@ -54,10 +55,22 @@ def test_the_code_of_the_docs_type_checks(compiled: str) -> None:
             f"{imports}\nenum Block{number} {{\n{inner}}}\n",
             encoding="utf-8",
         )
+    type_check("-warnings-as-errors", *sorted(pages.glob("*.swift")))
+
+
+@pytest.mark.parametrize("name", ["WrongUses", "WrongEffects"])  # apart: wrong types hide wrong effects
+def test_wrong_uses_do_not_type_check(name: str, compiled: str) -> None:
+    file = Path(__file__).with_name(f"{name}.swift")
+    said = type_check(file, check=False).stdout
+    refused = {int(line) for line in re.findall(rf"{file.name}:(\d+):\d+: error:", said)}
+    lines = file.read_text(encoding="utf-8").splitlines()
+    assert refused == {number for number, line in enumerate(lines, 1) if line.endswith("// wrong")}, said
+
+
+def type_check(*arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """With all modules of the package and the stubs."""
     modules = ["-I", BUILT / "debug" / "Modules", "-I", PACKAGE / "Sources" / "CBespoke"]
-    toolchain(
-        "swiftc", "-typecheck", "-swift-version", "6", "-warnings-as-errors", *modules, *sorted(pages.glob("*.swift"))
-    )
+    return toolchain("swiftc", "-typecheck", "-swift-version", "6", *modules, *arguments, check=check)
 
 
 def test_what_is_public_is_documented() -> None:
