@@ -7,7 +7,7 @@ tree=.cache/swift
 [ ! -e "$tree.ok" ] || exit 0
 
 if ! command -v apt-get >/dev/null 2>&1 || [ "$(id -u)" != 0 ]; then
-  echo "A tree of Debian's packages is made by root on Debian or Ubuntu. Elsewhere install Swift 6.2 or later from swift.org." >&2
+  echo "A tree of Debian's packages is made by root on Debian. Elsewhere install Swift 6.2 or later from swift.org." >&2
   exit 1
 fi
 missing=""
@@ -20,6 +20,7 @@ if [ -n "$missing" ]; then
 fi
 
 # The mirror of this machine's own packages. A mirror may be a copy that is older than its lists say they are good for.
+# shellcheck disable=SC2016  # apt-get's own format
 mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | grep -m 1 -v security)
 rm -rf --one-file-system "$tree"
 mkdir -p .cache
