@@ -13,6 +13,7 @@ public final class BackgroundTraining: Sendable {
     private let settings: BackgroundSettings
     private let learner: Learner
     private let onOutcome: @Sendable (Outcome) -> Void
+    private let isWanted = Flag()
 
     /// - Parameters:
     ///   - device: what the device says now.
@@ -35,6 +36,11 @@ public final class BackgroundTraining: Sendable {
 
     /// Asks the system for a time in which the phone charges and nobody uses it, which may be hours away.
     public func schedule() throws {
+        isWanted.value = true
+        try submit()
+    }
+
+    private func submit() throws {
         let request = BGProcessingTaskRequest(identifier: settings.identifier)
         request.requiresExternalPower = true
         request.requiresNetworkConnectivity = false
@@ -58,16 +64,27 @@ public final class BackgroundTraining: Sendable {
 
     private func run(_ given: Given) {
         // First of all: a task that ends by a kill leaves a request behind.
-        try? schedule()
+        isWanted.value = false
+        try? submit()
         let work = Task(priority: .utility) { [self] in
             let outcome = await learner.learn { given.report($0) }
-            if outcome.isFinal {
+            if outcome.isFinal && !isWanted.value {  // nothing new came meanwhile
                 BGTaskScheduler.shared.cancel(taskRequestWithIdentifier: settings.identifier)
             }
             onOutcome(outcome)
             given.task.setTaskCompleted(success: outcome.isSuccess)
         }
         given.task.expirationHandler = { work.cancel() }
+    }
+}
+
+private final class Flag: @unchecked Sendable {
+    private let lock = NSLock()
+    private var set = false
+
+    var value: Bool {
+        get { lock.withLock { set } }
+        set { lock.withLock { set = newValue } }
     }
 }
 

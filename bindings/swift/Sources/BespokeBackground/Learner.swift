@@ -42,9 +42,9 @@ struct Learner: Sendable {
     /// Cancelled with its task, at the next instruction of the core.
     func learn(_ onProgress: @escaping @Sendable (CallProgress) -> Void) async -> Outcome {
         do {
-            guard let share = share() else { return .goesOn(nil) }
+            guard share() != nil else { return .goesOn(nil) }
             let model = try await PersonalModel.open(bundle: settings.bundle, state: settings.state, options: settings.options)
-            let outcome = await self.outcome(of: model, share, onProgress)
+            let outcome = await self.outcome(of: model, onProgress)
             try? await model.close()
             return outcome
         } catch {
@@ -53,21 +53,23 @@ struct Learner: Sendable {
     }
 
     private func outcome(
-        of model: PersonalModel, _ share: Double, _ onProgress: @escaping @Sendable (CallProgress) -> Void
+        of model: PersonalModel, _ onProgress: @escaping @Sendable (CallProgress) -> Void
     ) async -> Outcome {
         do {
             let ofBundle = try await model.describe().memoryBytes.map { Double($0) / 1e6 }
             let budget = settings.options.memoryMb ?? ofBundle
-            try adapt(model, share, budget)
             var training = settings.training
             training.seconds = settings.sliceSeconds
             var last: TrainReport?
-            while !Task.isCancelled, self.share() != nil {
+            while !Task.isCancelled, let share = self.share() {
+                try adapt(model, share, budget, added: 0)
+                let grown = Growth()
                 let report = try await model.train(training) { progress in
                     onProgress(progress)
+                    let added = grown.bytes(at: progress)
                     guard progress.phase == .step else { return }
                     if let share = self.share() {
-                        try? adapt(model, share, budget)
+                        try? adapt(model, share, budget, added: added)
                     } else {
                         try? model.interrupt()
                     }
@@ -97,12 +99,24 @@ struct Learner: Sendable {
         return min(share, 0.75 / Double(settings.options.threads ?? ProcessInfo.processInfo.activeProcessorCount))
     }
 
-    /// `budget`: MB that training may take where the process has them.
-    private func adapt(_ model: PersonalModel, _ share: Double, _ budget: Double?) throws {
+    /// `budget`: MB that training may take where the process has them. `added`: bytes that the call has taken already, which the system no
+    /// longer counts as available.
+    private func adapt(_ model: PersonalModel, _ share: Double, _ budget: Double?, added: Int64) throws {
         try model.setPace(share)
         if let available = device().availableBytes {
-            let free = max(1, Double(available) / 1e6 - settings.reserveMb)
+            let free = max(1, Double(available + added) / 1e6 - settings.reserveMb)
             try model.setLimit(memoryMb: min(free, budget ?? free))
         }
+    }
+}
+
+/// What a call has added to its process, by what it tells: first of all when it begins. Used on the call's thread alone.
+private final class Growth: @unchecked Sendable {
+    private var first: Int64?
+
+    func bytes(at progress: CallProgress) -> Int64 {
+        let base = first ?? progress.footprintBytes
+        first = base
+        return max(0, progress.footprintBytes - base)
     }
 }

@@ -16,6 +16,7 @@ private final class App: @unchecked Sendable {
     private let lock = NSLock()
     private var all: [Outcome] = []
     private var said = DeviceState()
+    private var most: Int64?
 
     init(state: URL, training: Training = Training(), sliceSeconds: Double = 60, options: Options = Options()) {
         self.state = state
@@ -23,7 +24,7 @@ private final class App: @unchecked Sendable {
             identifier: identifier, bundle: Fixture.bundle, state: state, options: options, training: training, sliceSeconds: sliceSeconds)
         nonisolated(unsafe) weak var app: App?
         self.training = BackgroundTraining(settings) {
-            app?.device ?? DeviceState()
+            app?.now ?? DeviceState()
         } onOutcome: { outcome in
             app?.ended(outcome)
         }
@@ -35,6 +36,18 @@ private final class App: @unchecked Sendable {
     var device: DeviceState {
         get { lock.withLock { said } }
         set { lock.withLock { said = newValue } }
+    }
+
+    /// What this process may hold, as the system of an iPhone would say it; nil: as `device` says.
+    var mostBytes: Int64? {
+        get { lock.withLock { most } }
+        set { lock.withLock { most = newValue } }
+    }
+
+    private var now: DeviceState {
+        var now = device
+        now.availableBytes = mostBytes.map { $0 - anonymousBytes() } ?? now.availableBytes
+        return now
     }
 
     private func ended(_ outcome: Outcome) {
@@ -58,6 +71,12 @@ private final class App: @unchecked Sendable {
         try await Task.sleep(for: .milliseconds(Int.random(in: 0...300)))
         try await model.close()
     }
+}
+
+private func anonymousBytes() -> Int64 {
+    let status = (try? String(contentsOfFile: "/proc/self/status", encoding: .utf8)) ?? ""
+    let line = status.split(separator: "\n").first { $0.hasPrefix("RssAnon:") }
+    return (line?.split(whereSeparator: \.isWhitespace).dropFirst().first).flatMap { Int64($0) }.map { $0 * 1024 } ?? 0
 }
 
 extension Outcome {
@@ -217,6 +236,28 @@ extension Outcome {
                 return
             }
             #expect(error.kind == .budgetExceeded)
+        }
+    }
+
+    /// What training has taken itself is no longer available, and still its own.
+    @Test func whatTrainingHasTakenDoesNotCountAgainstIt() async throws {
+        try await withApp { app in
+            let (room, reserve): (Int64, Int64) = (20_000_000, 50_000_000)
+            app.mostBytes = anonymousBytes() + room + reserve
+            try app.training.schedule()
+            #expect(system.launch(identifier) == .launched)
+            #expect(await system.hasEnded(identifier, seconds: 60) == true)
+        }
+    }
+
+    @Test func aRequestThatIsMadeWhileItLearnsStays() async throws {
+        try await withApp { app in
+            try app.training.schedule()
+            #expect(system.launch(identifier) == .launched)
+            try await app.waitUntilItTrains()
+            try app.training.schedule()  // a new note
+            #expect(await system.hasEnded(identifier, seconds: 60) == true)
+            #expect(system.pendingIdentifiers == [identifier])
         }
     }
 
