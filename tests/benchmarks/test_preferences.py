@@ -116,9 +116,11 @@ def learned(model: PersonalModel, style: str, how: str) -> Learned:
 
 
 def cells(style: str, how: str, answers: Shown, result: Learned | None = None) -> list[Cell]:
-    behaviour, scale, verdict = (
-        (result.behaviour, result.adapter_scale, result.refused_because or "accepted") if result else (None,) * 3
-    )
+    behaviour, scale, verdict = None, None, None
+    if result is not None:
+        behaviour, verdict = result.behaviour, result.refused_because or "accepted"
+        if result.refused_because is None:
+            scale = 1.0 if result.adapter_scale is None else result.adapter_scale
     return [
         style,
         how,
