@@ -44,10 +44,10 @@ test-kotlin: $(STAMP)
 	sh tools/install_kotlin.sh
 	BESPOKE_REQUIRE_KOTLIN=1 $(PYTEST) -m '$(if $(BESPOKE_FULL),kotlin,kotlin and not slow)' tests/kotlin
 
-# The Swift binding, on Linux. BESPOKE_FULL=1: with full counts.
+# The Swift binding, on Linux. BESPOKE_FULL=1: with full counts. Skipped where a machine does not let a toolchain run.
 test-swift: $(STAMP)
 	sh tools/install_swift.sh
-	BESPOKE_REQUIRE_SWIFT=1 $(PYTEST) -m swift tests/swift
+	$(PYTEST) -m swift tests/swift
 
 # The targets for Apple's devices, on this machine: one graph of each shape, one trace. BESPOKE_FULL=1: with full counts.
 test-apple: $(STAMP)

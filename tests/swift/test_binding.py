@@ -30,7 +30,7 @@ def test_the_tests_of_the_binding_pass(compiled: str, prepared: Path) -> None:
     assert int(count[1]) >= 47
 
 
-def test_it_is_formatted() -> None:
+def test_it_is_formatted(compiled: str) -> None:
     places = [PACKAGE / name for name in ("Package.swift", "Sources", "Tests")]
     toolchain("swift", "format", "lint", "--strict", "--recursive", *places)
 
