@@ -40,14 +40,30 @@ func stored<Result: Sendable>(_ call: @escaping @Sendable () throws -> Result) a
 
 private func onOwnThread<Result: Sendable>(_ call: @escaping @Sendable () throws -> Result) async throws -> Result {
     let quality = qualityOfService(of: Task.currentPriority)
+    let work = Work(call)
     return try await withCheckedThrowingContinuation { waiting in
         let thread = Thread {
-            waiting.resume(with: Swift.Result(catching: call))
+            waiting.resume(with: work.done())
         }
         thread.name = "bespoke"
         thread.stackSize = 1 << 20  // a thread of Apple's systems has half of it
         thread.qualityOfService = quality
         thread.start()
+    }
+}
+
+/// A call that lets go of what it holds before its result is given: else the thread would be the last to hold a model that its app has
+/// let go of, and would close it while the app opens the state again.
+private final class Work<Result: Sendable>: @unchecked Sendable {
+    private var call: (@Sendable () throws -> Result)?
+
+    init(_ call: @escaping @Sendable () throws -> Result) {
+        self.call = call
+    }
+
+    func done() -> Swift.Result<Result, any Error> {
+        defer { call = nil }
+        return Swift.Result { try call!() }
     }
 }
 

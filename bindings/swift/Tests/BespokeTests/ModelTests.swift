@@ -163,7 +163,7 @@ import Testing
     @Test func aModelThatNobodyHoldsLeavesItsState() async throws {
         try await withFolder { folder in
             let state = folder.appending(path: "state")
-            for _ in 0..<3 {
+            for _ in 0..<50 {
                 let model = try await PersonalModel.open(bundle: Fixture.bundle, state: state)
                 #expect(try await model.examples.count() == 0)
             }
