@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from record_types import Enumeration, Field, Record, Type, camel, doc_lines, example_types, record_types
+from record_types import Enumeration, Field, Record, Type, call_of, camel, doc_lines, example_types, record_types
 
 HEAD = (
     "// SPDX-License-Identifier: Apache-2.0\n"
@@ -74,18 +74,13 @@ def errors(table: Iterable[Mapping[str, Any]]) -> str:
 
 def names(table: Mapping[str, Mapping[str, Mapping[str, str | None]]]) -> str:
     """Names.kt: what errors call verbs and settings in Kotlin."""
-    verbs = "".join(f'    "{key}" to "{_call(verb)}",\n' for key, verb in table["verbs"].items())
+    verbs = "".join(f'    "{key}" to "{call_of(verb, "kotlin")}",\n' for key, verb in table["verbs"].items())
     settings = "".join(f'    "{name}" to "{setting["kotlin"]}",\n' for name, setting in table["settings"].items())
     return (
         f"{HEAD}\n/** What an error says to call a verb. */\ninternal val CALLS: Map<String, String> = mapOf(\n{verbs})\n\n"
         "/** Settings that have another name than in Python. */\n"
         f"internal val SETTINGS: Map<String, String> = mapOf(\n{settings})\n"
     )
-
-
-def _call(verb: Mapping[str, str | None]) -> str:
-    name = verb["kotlin"]
-    return f"in Python, call {verb['python']}" if name is None else f"call {name.rpartition('.')[2]}"
 
 
 def _error_fields() -> Iterable[str]:

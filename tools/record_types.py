@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records and enumerations of the C API's JSON, read from the schemas: what the types of each language are written from."""
+"""Records and enumerations of the C API's JSON, read from the schemas: what the types and names of each language
+are written from."""
 
 from __future__ import annotations
 
@@ -149,6 +150,12 @@ def camel(name: str) -> str:
 
 def capital(name: str) -> str:
     return camel(f"_{name}")
+
+
+def call_of(verb: Mapping[str, str | None], language: str) -> str:
+    """What an error says in a language to call a verb, which a language may leave to Python."""
+    name = verb[language]
+    return f"in Python, call {verb['python']}" if name is None else f"call {name.rpartition('.')[2]}"
 
 
 def doc_lines(text: str) -> list[str]:

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from record_types import Enumeration, Field, Record, Type, camel, doc_lines, example_types, record_types
+from record_types import Enumeration, Field, Record, Type, call_of, camel, doc_lines, example_types, record_types
 
 HEAD = "// SPDX-License-Identifier: Apache-2.0\n// Written by tools/write_schemas.py from bindings/schema.\n"
 _PRIMITIVES = {
@@ -69,17 +69,12 @@ def errors(table: Iterable[Mapping[str, Any]]) -> str:
 
 def names(table: Mapping[str, Mapping[str, Mapping[str, str | None]]]) -> str:
     """Names.swift: what errors call verbs and settings in Swift."""
-    verbs = "".join(f'    "{key}": "{_call(verb)}",\n' for key, verb in table["verbs"].items())
+    verbs = "".join(f'    "{key}": "{call_of(verb, "swift")}",\n' for key, verb in table["verbs"].items())
     settings = "".join(f'    "{name}": "{setting["swift"]}",\n' for name, setting in table["settings"].items())
     return (
         f"{HEAD}\n/// What an error says to call a verb.\nlet callOfVerb: [String: String] = [\n{verbs}]\n\n"
         f"/// Settings that have another name than in Python.\nlet nameOfSetting: [String: String] = [\n{settings}]\n"
     )
-
-
-def _call(verb: Mapping[str, str | None]) -> str:
-    name = verb["swift"]
-    return f"in Python, call {verb['python']}" if name is None else f"call {name.rpartition('.')[2]}"
 
 
 def _kind(row: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.kotlin.maven import BINDING, mvn
 from tests.kotlin.prepare import build_native, what_c_takes, write_pages
-from tests.support.phone_fixture import build_bundle, pack_archives, what_python_does, what_python_makes_of_corrections
+from tests.support import phone_fixture
 
 
 @pytest.fixture(scope="session")
@@ -24,11 +24,8 @@ def prepared(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("kotlin")
     build_native(folder)
-    bundle = build_bundle(stories, folder)
-    what_python_does(bundle, folder)
-    what_c_takes(bundle, folder)
-    pack_archives(stories, folder)
-    what_python_makes_of_corrections(folder / "older.bundle", folder)
+    phone_fixture.make(stories, folder)
+    what_c_takes(folder / "chat.bundle", folder)
     return folder
 
 

@@ -32,6 +32,14 @@ NOTES = [
 ]
 
 
+def make(model: Path, out: Path) -> None:
+    """All of it."""
+    chat = build_bundle(model, out)
+    what_python_does(chat, out)
+    pack_archives(model, out)
+    what_python_makes_of_corrections(out / "older.bundle", out)
+
+
 def core_folder() -> Path:
     """With include/ and lib/ of the installed core."""
     from bespoke.core.finding import find

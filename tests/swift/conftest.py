@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.phone_fixture import build_bundle, pack_archives, what_python_does, what_python_makes_of_corrections
+from tests.support import phone_fixture
 from tests.swift.package import REPOSITORY, swift
 
 
@@ -24,8 +24,5 @@ def compiled() -> str:
 def prepared(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """See tests/support/phone_fixture.py."""
     folder = tmp_path_factory.mktemp("swift")
-    bundle = build_bundle(stories, folder)
-    what_python_does(bundle, folder)
-    pack_archives(stories, folder)
-    what_python_makes_of_corrections(folder / "older.bundle", folder)
+    phone_fixture.make(stories, folder)
     return folder
