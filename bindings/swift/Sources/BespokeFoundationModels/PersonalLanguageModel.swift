@@ -56,15 +56,22 @@ public struct PersonalLanguageModel: LanguageModel {
         ) async throws {
             let messages = try request.transcript.messages()
             let id = request.id.uuidString
-            try await answering.answer(messages, generation(request.generationOptions)) { part in
-                switch part {
-                case .read(let total, let known):
-                    await channel.send(.response(entryID: id, action: usage(total, known, 0)))
-                case .text(let text, let tokens):
-                    await channel.send(.response(entryID: id, action: .appendText(text, segmentID: nil, tokenCount: tokens)))
-                case .ended(let total, let known, let tokens):
-                    await channel.send(.response(entryID: id, action: usage(total, known, tokens)))
+            do {
+                try await answering.parts(messages, generation(request.generationOptions)) { part in
+                    switch part {
+                    case .read(let total, let known):
+                        await channel.send(.response(entryID: id, action: usage(total, known, 0)))
+                    case .text(let text, let tokens):
+                        await channel.send(.response(entryID: id, action: .appendText(text, segmentID: nil, tokenCount: tokens)))
+                    case .ended(let total, let known, let tokens):
+                        await channel.send(.response(entryID: id, action: usage(total, known, tokens)))
+                    }
                 }
+            } catch let full as ContextFull {
+                throw LanguageModelError.contextSizeExceeded(
+                    .init(
+                        contextSize: full.contextSize, tokenCount: full.tokenCount,
+                        debugDescription: "Begin a session with the last turns of this one.", metadata: [:]))
             }
         }
     }
@@ -115,29 +122,5 @@ public struct NotATurn: Error, CustomStringConvertible {
 
     /// What was found, and what can be read.
     public var description: String { "a transcript: got \(found), expected instructions, prompts and responses of text" }
-}
-
-@available(iOS 27, macOS 27, *)
-extension ContextFull {
-    fileprivate var asError: LanguageModelError {
-        .contextSizeExceeded(
-            .init(
-                contextSize: contextSize, tokenCount: tokenCount, debugDescription: "Begin a session with the last turns of this one.",
-                metadata: [:]))
-    }
-}
-
-@available(iOS 27, macOS 27, *)
-extension Answering {
-    /// With the framework's errors.
-    fileprivate nonisolated(nonsending) func answer(
-        _ messages: [Example.Message], _ generation: Generation, _ told: (Part) async -> Void
-    ) async throws {
-        do {
-            try await parts(messages, generation, told)
-        } catch let full as ContextFull {
-            throw full.asError
-        }
-    }
 }
 #endif

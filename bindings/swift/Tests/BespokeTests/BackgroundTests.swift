@@ -87,6 +87,14 @@ extension Outcome {
         case .waits, .failed: nil
         }
     }
+
+    fileprivate var waitsFor: BespokeError? {
+        if case .waits(let error) = self { error } else { nil }
+    }
+
+    fileprivate var failure: (any Error)? {
+        if case .failed(let error) = self { error } else { nil }
+    }
 }
 
 @Suite(.serialized) struct BackgroundTests {
@@ -194,10 +202,7 @@ extension Outcome {
             try app.training.schedule()
             #expect(system.launch(identifier) == .launched)
             #expect(await system.hasEnded(identifier, seconds: 10) == false)
-            guard case .failed(let error) = app.outcomes.last else {
-                Issue.record("\(app.outcomes)")
-                return
-            }
+            let error = try #require(app.outcomes.last?.failure, "\(app.outcomes)")
             #expect((error as? BespokeError)?.kind == .dataError)
             #expect(system.pendingIdentifiers.isEmpty)
         }
@@ -213,10 +218,7 @@ extension Outcome {
             try app.training.schedule()
             #expect(system.launch(identifier) == .launched)
             #expect(await system.hasEnded(identifier, seconds: 60) == false)
-            guard case .waits(let error) = app.outcomes.last else {
-                Issue.record("\(app.outcomes)")
-                return
-            }
+            let error = try #require(app.outcomes.last?.waitsFor, "\(app.outcomes)")
             #expect(error.kind == .stateLocked)
             #expect(system.pendingIdentifiers == [identifier])
             training.cancel()
@@ -231,10 +233,7 @@ extension Outcome {
             try app.training.schedule()
             #expect(system.launch(identifier) == .launched)
             #expect(await system.hasEnded(identifier, seconds: 60) == false)
-            guard case .waits(let error) = app.outcomes.last else {
-                Issue.record("\(app.outcomes)")
-                return
-            }
+            let error = try #require(app.outcomes.last?.waitsFor, "\(app.outcomes)")
             #expect(error.kind == .budgetExceeded)
         }
     }

@@ -24,7 +24,7 @@ public final class System: @unchecked Sendable {
     private var handlers: [String: (BGTask) -> Void] = [:]
     private var pending: [String: BGTaskRequest] = [:]
     private var running: [String: BGTask] = [:]
-    private var completed: [(identifier: String, success: Bool)] = []
+    private var completed: [String: Bool] = [:]
     private var permitted: Set<String> = []
     private var launching = true
     private var quit = false
@@ -40,7 +40,7 @@ public final class System: @unchecked Sendable {
             handlers = [:]
             running = [:]
             pending = [:]
-            completed = []
+            completed = [:]
             quit = false
             self.permitted = permitted
             launching = true
@@ -89,7 +89,7 @@ public final class System: @unchecked Sendable {
                 request is BGContinuedProcessingTaskRequest
                 ? BGContinuedProcessingTask(identifier, ended: ended) : BGProcessingTask(identifier, ended: ended)
             running[identifier] = task
-            completed.removeAll { $0.identifier == identifier }
+            completed[identifier] = nil
         }
         nonisolated(unsafe) let (called, given) = (handler, task)
         queue.async { called(given) }
@@ -106,9 +106,7 @@ public final class System: @unchecked Sendable {
     public func hasEnded(_ identifier: String, seconds: Double) async -> Bool? {
         let deadline = Date().addingTimeInterval(seconds)
         while Date() < deadline {
-            if let last = lock.withLock({ completed.last { $0.identifier == identifier } }), runningTask(identifier) == nil {
-                return last.success
-            }
+            if let success = lock.withLock({ completed[identifier] }) { return success }
             try? await Task.sleep(for: .milliseconds(2))
         }
         return nil
@@ -147,7 +145,7 @@ public final class System: @unchecked Sendable {
         lock.withLock {
             precondition(running[identifier] != nil, "\(identifier) was completed before")
             running[identifier] = nil
-            completed.append((identifier, success))
+            completed[identifier] = success
         }
     }
 }
