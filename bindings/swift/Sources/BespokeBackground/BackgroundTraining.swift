@@ -78,16 +78,6 @@ public final class BackgroundTraining: Sendable {
     }
 }
 
-private final class Flag: @unchecked Sendable {
-    private let lock = NSLock()
-    private var set = false
-
-    var value: Bool {
-        get { lock.withLock { set } }
-        set { lock.withLock { set = newValue } }
-    }
-}
-
 /// A task of the system. Its class is not marked as `Sendable`, and may be used from any thread.
 private struct Given: @unchecked Sendable {
     let task: BGTask

@@ -61,14 +61,23 @@ struct Learner: Sendable {
             var training = settings.training
             training.seconds = settings.sliceSeconds
             var last: TrainReport?
+            let isShort = Flag()
+            let warnings = Task {
+                for await _ in DeviceState.memoryWarnings { isShort.value = true }
+            }
+            defer { warnings.cancel() }
             while !Task.isCancelled, let share = self.share() {
+                if isShort.value {
+                    isShort.value = false
+                    try await model.trim()
+                }
                 try adapt(model, share, budget, added: 0)
                 let grown = Growth()
                 let report = try await model.train(training) { progress in
                     onProgress(progress)
                     let added = grown.bytes(at: progress)
                     guard progress.phase == .step else { return }
-                    if let share = self.share() {
+                    if let share = self.share(), !isShort.value {
                         try? adapt(model, share, budget, added: added)
                     } else {
                         try? model.interrupt()

@@ -249,6 +249,34 @@ extension Outcome {
         }
     }
 
+    @Test func aWarningOfLittleMemoryBeginsANewSliceAndLosesNoStep() async throws {
+        try await withApp { app in
+            try app.training.schedule()
+            #expect(system.launch(identifier) == .launched)
+            try await app.waitUntilItTrains()
+            system.warnOfLittleMemory()
+            #expect(await system.hasEnded(identifier, seconds: 60) == true)
+            let last = try #require(app.outcomes.last?.report?.losses)
+            #expect(last.count < Fixture.python.losses.count && last == Array(Fixture.python.losses.suffix(last.count)))
+        }
+    }
+
+    @Test func aModelThatIsOpenGivesItsMemoryBackAtAWarning() async throws {
+        try await withModel { model, _ in
+            let trims = Task { await model.trimOnMemoryWarnings() }
+            _ = try await model.generate(.text("Once"), Generation(maxTokens: 3)).text()
+            let before = anonymousBytes()
+            let deadline = Date().addingTimeInterval(10)
+            while anonymousBytes() > before - 1_000_000, Date() < deadline {
+                system.warnOfLittleMemory()  // the task may not have begun
+                try await Task.sleep(for: .milliseconds(5))
+            }
+            #expect(anonymousBytes() <= before - 1_000_000)
+            trims.cancel()
+            await trims.value
+        }
+    }
+
     @Test func aRequestThatIsMadeWhileItLearnsStays() async throws {
         try await withApp { app in
             try app.training.schedule()

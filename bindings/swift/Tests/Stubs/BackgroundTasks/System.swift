@@ -19,6 +19,7 @@ public final class System: @unchecked Sendable {
         case noRequest, tooEarly, notCharging, forceQuit
     }
 
+    let warned = Warned()
     private let lock = NSLock()
     private let queue = DispatchQueue(label: "launch handlers")
     private var handlers: [String: (BGTask) -> Void] = [:]
@@ -49,6 +50,11 @@ public final class System: @unchecked Sendable {
 
     public func launchEnds() {
         lock.withLock { launching = false }
+    }
+
+    /// Tells the process that memory is short.
+    public func warnOfLittleMemory() {
+        warned.warn()
     }
 
     public func forceQuit() {
