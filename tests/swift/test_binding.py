@@ -14,7 +14,15 @@ from tests.swift.package import BUILT, PACKAGE, REPOSITORY, swift, toolchain
 
 pytestmark = pytest.mark.swift
 
-MODULES = ("Bespoke", "BespokeBackground", "BespokeFoundationModels", "Foundation", "FoundationModels")
+MODULES = (
+    "Bespoke",
+    "BespokeBackground",
+    "BespokeDelivery",
+    "BespokeFoundationModels",
+    "Foundation",
+    "FoundationModels",
+    "FoundationNetworking",
+)
 
 
 def test_it_compiles_without_a_warning(compiled: str) -> None:

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+import CryptoKit
 import Foundation
 import Testing
 
@@ -101,4 +102,11 @@ final class Told: @unchecked Sendable {
             try await Task.sleep(for: .milliseconds(1))
         }
     }
+}
+
+/// The sha256 of bytes.
+func hexadecimal(_ data: Data) -> String {
+    var hash = SHA256()
+    hash.update(data: data)
+    return hash.finalize().map { String($0 >> 4, radix: 16) + String($0 & 15, radix: 16) }.joined()
 }

@@ -64,10 +64,12 @@ import Testing
         try await withModel(notes: false, options: Options(trust: Trust(publicKey: key, requireAuthenticated: true))) { model, _ in
             #expect(model.authenticated == "signature")
         }
+        try await withModel(notes: false, options: Options(trust: Trust(pinSha256: hexadecimal(manifest)))) { model, _ in
+            #expect(model.authenticated == "pin")
+        }
         try await withModel(notes: false) { model, _ in
             #expect(model.authenticated == "none")
         }
-        #expect(!manifest.isEmpty)
         for wrong in [
             Trust(publicKey: Data(count: 32)), Trust(requireAuthenticated: true), Trust(pinSha256: String(repeating: "0", count: 64)),
         ] {
@@ -105,6 +107,19 @@ import Testing
             #expect(try await model.versions().isEmpty)
             try await model.close()
         }
+    }
+
+    @Test func aStateHasAFolderOfItsUser() async throws {
+        let folder = try StateFolder.url(named: "alice")
+        defer { try? FileManager.default.removeItem(at: folder) }
+        #expect(folder.lastPathComponent == "alice")
+        #expect(try StateFolder.url(named: "alice") == folder)
+        try await PersonalModel.open(bundle: Fixture.bundle, state: folder).close()
+        for name in ["", "..", ".hidden", "a/b"] {
+            #expect(throws: BespokeError.self) { try StateFolder.url(named: name) }
+        }
+        let refused = #expect(throws: BespokeError.self) { try StateFolder.url(named: "alice", appGroup: "group.of.others") }
+        #expect(refused?.kind == .configError)
     }
 
     @Test func closingEndsWhatRunsAndLaterCallsThrow() async throws {
