@@ -23,5 +23,9 @@ target_compile_definitions(executorch_engine PUBLIC ${EXECUTORCH_COMPILE_DEFINIT
 target_compile_definitions(executorch_engine PRIVATE BESPOKE_EXECUTORCH_VERSION="${executorch_VERSION}")
 target_compile_definitions(core_objects PRIVATE BESPOKE_EXECUTORCH)
 # Kernels and backends register themselves when they are loaded, so the linker must not drop what nothing names.
-target_link_libraries(executorch_engine PUBLIC -Wl,--no-as-needed ${EXECUTORCH_LIBRARIES} -Wl,--as-needed)
+if(APPLE)  # whose linker keeps every library
+  target_link_libraries(executorch_engine PUBLIC ${EXECUTORCH_LIBRARIES})
+else()
+  target_link_libraries(executorch_engine PUBLIC -Wl,--no-as-needed ${EXECUTORCH_LIBRARIES} -Wl,--as-needed)
+endif()
 list(APPEND CMAKE_BUILD_RPATH ${EXECUTORCH_RUNTIME_LIBRARY_DIR})
