@@ -13,8 +13,8 @@ let stubs = ["BackgroundTasks", "CryptoKit", "FoundationModels"].map {
     Target.target(name: $0, path: "Tests/Stubs/\($0)", swiftSettings: [.unsafeFlags(["-O"])])  // for hashes of archives
 }
 #else
-// An XCFramework of the core, for which there is no recipe yet.
-let core = Target.binaryTarget(name: "CBespoke", path: "Bespoke.xcframework")
+// As build_xcframework.sh makes it.
+let core = Target.binaryTarget(name: "CBespoke", path: "CBespoke.xcframework")
 let library: [LinkerSetting] = [.linkedLibrary("c++")]
 let backgroundTasks: [Target.Dependency] = []
 let cryptoKit: [Target.Dependency] = []
