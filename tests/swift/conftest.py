@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import phone_fixture
+from tests.support import engine_fixture, phone_fixture
 from tests.swift.package import REPOSITORY, swift
 
 
@@ -22,7 +22,8 @@ def compiled() -> str:
 
 @pytest.fixture(scope="session")
 def prepared(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """See tests/support/phone_fixture.py."""
+    """See tests/support/phone_fixture.py and engine_fixture.py."""
     folder = tmp_path_factory.mktemp("swift")
     phone_fixture.make(stories, folder)
+    engine_fixture.make(folder)
     return folder

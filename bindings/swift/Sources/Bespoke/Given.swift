@@ -29,6 +29,12 @@ extension Options {
         }
         return given
     }
+
+    /// Calls `open` with the table of the engine, or with nil.
+    func opening<Result>(_ open: (UnsafePointer<bespoke_engine>?) throws -> Result) throws -> Result {
+        guard let engine else { return try open(nil) }
+        return try engine.opening(open)
+    }
 }
 
 extension Training {

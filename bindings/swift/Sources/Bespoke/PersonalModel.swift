@@ -31,9 +31,12 @@ public final class PersonalModel: Sendable {
             try withTexts { texts in
                 var place = self.place(of: bundle, texts)
                 var given = try options.given(texts)
-                var model: OpaquePointer?
-                try checked { bespoke_open(&place, texts(path(of: state)), &given, call, &model, $0) }
-                return PersonalModel(Handle(model!, options.waits))
+                return try options.opening { engine in
+                    var model: OpaquePointer?
+                    given.engine = engine
+                    try checked { bespoke_open(&place, texts(path(of: state)), &given, call, &model, $0) }
+                    return PersonalModel(Handle(model!, options.waits))
+                }
             }
         }
     }

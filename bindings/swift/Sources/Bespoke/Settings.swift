@@ -34,6 +34,9 @@ public struct Options: Sendable {
     /// A folder of the app's that an engine may fill and the system may empty.
     public var cache: URL?
 
+    /// What runs the bundle's graphs; nil: ExecuTorch, where the core was built with it.
+    public var engine: EngineTable?
+
     /// How long a call that computes waits for its turn before it is ``BespokeError/Kind/busy``, in seconds; nil: however long it takes.
     public var waitSeconds: Double?
 
@@ -42,13 +45,14 @@ public struct Options: Sendable {
     public var busySeconds: Double?
 
     public init(
-        trust: Trust = Trust(), memoryMb: Double? = nil, threads: Int? = nil, cache: URL? = nil, waitSeconds: Double? = 0,
-        busySeconds: Double? = 30
+        trust: Trust = Trust(), memoryMb: Double? = nil, threads: Int? = nil, cache: URL? = nil, engine: EngineTable? = nil,
+        waitSeconds: Double? = 0, busySeconds: Double? = 30
     ) {
         self.trust = trust
         self.memoryMb = memoryMb
         self.threads = threads
         self.cache = cache
+        self.engine = engine
         self.waitSeconds = waitSeconds
         self.busySeconds = busySeconds
     }
