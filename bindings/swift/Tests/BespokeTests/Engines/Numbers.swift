@@ -22,7 +22,9 @@ struct Numbers {
 
     init(_ bytes: UnsafeRawBufferPointer, _ type: TensorType) {
         func all<Element>(_ type: Element.Type, _ number: (Element) -> Double) -> [Double] {
-            bytes.bindMemory(to: type).map(number)
+            stride(from: 0, to: bytes.count, by: MemoryLayout<Element>.size).map {
+                number(bytes.loadUnaligned(fromByteOffset: $0, as: type))
+            }
         }
         shape = type.shape
         switch type.element {
@@ -35,10 +37,13 @@ struct Numbers {
     }
 
     func write(to bytes: UnsafeMutableRawBufferPointer, _ element: TensorType.Element) throws {
-        switch element {
-        case .float32: _ = bytes.bindMemory(to: Float.self).update(fromContentsOf: values.map { Float($0) })
-        case .int64: _ = bytes.bindMemory(to: Int64.self).update(fromContentsOf: values.map { Int64($0) })
-        case .float16, .uint8, .int32: throw EngineError.failed("a result of \(element)")
+        for (place, value) in values.enumerated() {
+            switch element {
+            case .float32: bytes.storeBytes(of: Float(value), toByteOffset: place * 4, as: Float.self)
+            case .int64: bytes.storeBytes(of: Int64(value), toByteOffset: place * 8, as: Int64.self)
+            case .int32: bytes.storeBytes(of: Int32(value), toByteOffset: place * 4, as: Int32.self)
+            case .float16, .uint8: throw EngineError.failed("a result of \(element)")
+            }
         }
     }
 
