@@ -7,9 +7,12 @@ import PackageDescription
 let core = Target.systemLibrary(name: "CBespoke")
 let library: [LinkerSetting] = [.linkedLibrary("bespoke_core")]
 let backgroundTasks: [Target.Dependency] = ["BackgroundTasks"]
+let coreML: [Target.Dependency] = ["CoreML"]
 let cryptoKit: [Target.Dependency] = ["CryptoKit"]
 let foundationModels: [Target.Dependency] = ["FoundationModels"]
-let stubs = ["BackgroundTasks", "CryptoKit", "FoundationModels"].map {
+let mlx: [Target.Dependency] = []  // its engine is compiled, against the headers of mlx-c in the checkout, and linked to nothing
+let packages: [Package.Dependency] = []
+let stubs = ["BackgroundTasks", "CoreML", "CryptoKit", "FoundationModels"].map {
     Target.target(name: $0, path: "Tests/Stubs/\($0)", swiftSettings: [.unsafeFlags(["-O"])])  // for hashes of archives
 }
 #else
@@ -17,8 +20,12 @@ let stubs = ["BackgroundTasks", "CryptoKit", "FoundationModels"].map {
 let core = Target.binaryTarget(name: "CBespoke", path: "CBespoke.xcframework")
 let library: [LinkerSetting] = [.linkedLibrary("c++")]
 let backgroundTasks: [Target.Dependency] = []
+let coreML: [Target.Dependency] = []
 let cryptoKit: [Target.Dependency] = []
 let foundationModels: [Target.Dependency] = []
+let mlx: [Target.Dependency] = [.product(name: "MLX", package: "mlx-swift", condition: .when(traits: ["MLX"]))]
+// Those that build MLX 0.31.1, whose files no other version reads.
+let packages: [Package.Dependency] = [.package(url: "https://github.com/ml-explore/mlx-swift", "0.31.3"..."0.31.6")]
 let stubs: [Target] = []
 #endif
 
@@ -26,18 +33,29 @@ let targets: [Target] = [
     core,
     .target(name: "Bespoke", dependencies: ["CBespoke"], linkerSettings: library),
     .target(name: "BespokeBackground", dependencies: ["Bespoke"] + backgroundTasks),
+    .target(name: "BespokeCoreML", dependencies: ["Bespoke"] + coreML),
     .target(name: "BespokeDelivery", dependencies: ["Bespoke"] + cryptoKit),
     .target(name: "BespokeFoundationModels", dependencies: ["Bespoke"] + foundationModels),  // needs Xcode 27
+    .target(name: "BespokeMLX", dependencies: ["Bespoke", "CBespokeMLX"]),
+    .target(
+        name: "CBespokeMLX", dependencies: mlx, sources: ["engine.cpp"],
+        cxxSettings: ["src", "include", "third_party/mlx-c"].map { .headerSearchPath("native/\($0)") }),
     .executableTarget(name: "Learner", dependencies: ["Bespoke"], path: "Tests/Learner"),  // which a test kills
     .testTarget(
         name: "BespokeTests",
-        dependencies: ["Bespoke", "BespokeBackground", "BespokeDelivery", "BespokeFoundationModels", "Learner"] + cryptoKit),
+        dependencies: ["Bespoke", "BespokeBackground", "BespokeCoreML", "BespokeDelivery", "BespokeFoundationModels", "Learner"]
+            + cryptoKit),
 ]
+
+let libraries = ["Bespoke", "BespokeBackground", "BespokeCoreML", "BespokeDelivery", "BespokeFoundationModels", "BespokeMLX"]
 
 let package = Package(
     name: "Bespoke",
     platforms: [.iOS(.v17), .macOS(.v14)],
-    products: ["Bespoke", "BespokeBackground", "BespokeDelivery", "BespokeFoundationModels"].map { .library(name: $0, targets: [$0]) },
+    products: libraries.map { .library(name: $0, targets: [$0]) },
+    traits: [.trait(name: "MLX", description: "BespokeMLX, with mlx-swift")],
+    dependencies: packages,
     targets: targets + stubs,
-    swiftLanguageModes: [.v6]
+    swiftLanguageModes: [.v6],
+    cxxLanguageStandard: .cxx20
 )

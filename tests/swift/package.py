@@ -13,6 +13,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "bindings" / "swift"
 SECONDS = 1200  # some times what the slowest command takes
 BUILT = REPOSITORY / ".cache" / "swift_build"
+TREE = REPOSITORY / ".cache" / "swift"  # of tools/install_swift.sh
 
 
 def toolchain(*command: str | Path, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -36,5 +37,12 @@ def swift(command: str, *arguments: str | Path, **environment: str) -> str:
     # Debian's toolchain lacks the library for what Testing and Foundation have together, which nothing here uses.
     flags = ["-Xlinker", f"-L{core}", "-Xlinker", "-rpath", "-Xlinker", f"{core}"]
     flags += ["-Xswiftc", "-Xfrontend", "-Xswiftc", "-disable-cross-import-overlays"]
+    flags += [word for folder in compilers() for word in ("-Xcxx", f"--gcc-install-dir={folder}")]
     places = ["--package-path", PACKAGE, "--scratch-path", BUILT, "--disable-sandbox"]
     return toolchain("swift", command, *places, *flags, *arguments, **environment).stdout
+
+
+def compilers() -> list[str]:
+    """Folders of the GCC whose C++ headers the tree has. Clang would take the newest one, of which there are no headers."""
+    versions = {folder.name for folder in TREE.glob("usr/include/c++/*")}
+    return [f"/{folder.relative_to(TREE)}" for folder in TREE.glob("usr/lib/gcc/*/*") if folder.name in versions]

@@ -4,7 +4,7 @@ import Foundation
 
 /// An engine as the device core calls it: through the C table of bespoke_engine.h.
 public struct EngineTable: Sendable {
-    /// Fills a table. What it returns is the table's context, which the core owns from then on.
+    /// A new table, with a context of its own.
     private let make: @Sendable () throws -> bespoke_engine
 
     /// A table that calls an engine written in Swift.
@@ -12,19 +12,29 @@ public struct EngineTable: Sendable {
         make = { swiftTable(engine) }
     }
 
-    /// A table of an engine that has its own, filled anew for each model.
+    /// A table that an engine in C or C++ fills, anew for each model. It throws an ``EngineError`` where the engine cannot be had.
     package init(_ make: @escaping @Sendable () throws -> bespoke_engine) {
         self.make = make
     }
 
     /// Calls `open` with a table, which the core copies. Where it succeeds the core owns the table's context, else that is destroyed here.
     func opening<Result>(_ open: (UnsafePointer<bespoke_engine>) throws -> Result) throws -> Result {
-        var table = try make()
+        var table = try made()
         do {
             return try open(&table)
         } catch {
             table.destroy?(table.context)
             throw error
+        }
+    }
+
+    private func made() throws -> bespoke_engine {
+        do {
+            return try make()
+        } catch let error as EngineError {
+            throw BespokeError(
+                kind: .unavailable, subject: "the engine", got: error.text, expected: "an engine that runs here",
+                nextStep: "Open the model with another engine.")
         }
     }
 }

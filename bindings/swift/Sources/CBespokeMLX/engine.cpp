@@ -1,0 +1,1 @@
+native/src/engines/mlx_c/engine.cpp
