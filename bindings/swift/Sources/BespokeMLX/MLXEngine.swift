@@ -6,8 +6,8 @@ internal import CBespokeMLX
 extension EngineTable {
     /// Runs bundles of the target `mlx` with the MLX that the app links through mlx-swift.
     ///
-    /// It replaces the process's handler of MLX's errors, so that they end a call of a model. Its C++ part was compiled on Linux. Nobody
-    /// has linked it to mlx-swift or run it on Apple's devices.
+    /// It replaces the process's handler of MLX's errors, so that they end a call of a model. On Linux it was run by hand, over mlx-c.
+    /// Nobody has linked it to mlx-swift or run it on Apple's devices.
     public static var mlx: EngineTable {
         EngineTable {
             let table = UnsafeMutablePointer<bespoke_engine>.allocate(capacity: 1)

@@ -112,6 +112,13 @@ enum Small {
         #expect(engine == nil)
     }
 
+    @Test func anEngineThatCannotBeHadOpensNoModel() async throws {
+        let options = Options(engine: EngineTable { throw EngineError.unavailable("another version of its library") })
+        let refused = await error { try await withModel(notes: false, bundle: Small.bundle, options: options) { _, _ in } }
+        #expect(refused?.kind == .unavailable)
+        #expect(refused?.got == "another version of its library")
+    }
+
     @Test func anEngineOfATargetRefusesABundleWithoutIt() async throws {
         struct Elsewhere: Engine {
             let target = "elsewhere"
