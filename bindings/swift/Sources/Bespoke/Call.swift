@@ -43,7 +43,7 @@ private func onOwnThread<Result: Sendable>(_ call: @escaping @Sendable () throws
     let work = Work(call)
     return try await withCheckedThrowingContinuation { waiting in
         let thread = Thread {
-            waiting.resume(with: work.done())
+            work.finish(waiting)
         }
         thread.name = "bespoke"
         thread.stackSize = 1 << 20  // a thread of Apple's systems has half of it
@@ -52,8 +52,8 @@ private func onOwnThread<Result: Sendable>(_ call: @escaping @Sendable () throws
     }
 }
 
-/// A call that lets go of what it holds before its result is given: else the thread would be the last to hold a model that its app has
-/// let go of, and would close it while the app opens the state again.
+/// A call that lets go of what it holds before its result is given, and of the result as it is given. Else the thread would be the last
+/// to hold a model that its app has let go of, and would close it while the app opens the state again.
 private final class Work<Result: Sendable>: @unchecked Sendable {
     private var call: (@Sendable () throws -> Result)?
 
@@ -61,9 +61,15 @@ private final class Work<Result: Sendable>: @unchecked Sendable {
         self.call = call
     }
 
-    func done() -> Swift.Result<Result, any Error> {
-        defer { call = nil }
-        return Swift.Result { try call!() }
+    func finish(_ waiting: CheckedContinuation<Result, any Error>) {
+        do {
+            let result = try call!()
+            call = nil
+            waiting.resume(returning: consume result)
+        } catch {
+            call = nil
+            waiting.resume(throwing: error)
+        }
     }
 }
 
