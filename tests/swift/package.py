@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Swift package, built and run by the toolchain of tools/swift.sh on the installed core."""
+"""Swift packages, built and run by the toolchain of tools/swift.sh on the installed core."""
 
 from __future__ import annotations
 
@@ -31,14 +31,20 @@ def toolchain(*command: str | Path, check: bool = True, **environment: str) -> s
     return done
 
 
-def swift(command: str, *arguments: str | Path, **environment: str) -> str:
-    """What `swift COMMAND` on the package said."""
+def swift(
+    command: str,
+    *arguments: str | Path,
+    package: Path = PACKAGE,
+    built: Path = BUILT,
+    **environment: str,
+) -> str:
+    """What `swift COMMAND` on a package said; `built` is where its builds lie."""
     core = core_folder() / "lib"
     # Debian's toolchain lacks the library for what Testing and Foundation have together, which nothing here uses.
     flags = ["-Xlinker", f"-L{core}", "-Xlinker", "-rpath", "-Xlinker", f"{core}"]
     flags += ["-Xswiftc", "-Xfrontend", "-Xswiftc", "-disable-cross-import-overlays"]
     flags += [word for folder in compilers() for word in ("-Xcxx", f"--gcc-install-dir={folder}")]
-    places = ["--package-path", PACKAGE, "--scratch-path", BUILT, "--disable-sandbox"]
+    places = ["--package-path", package, "--scratch-path", built, "--disable-sandbox"]
     return toolchain("swift", command, *places, *flags, *arguments, **environment).stdout
 
 

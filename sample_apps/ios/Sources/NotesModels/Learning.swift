@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+@preconcurrency import BackgroundTasks
+import Bespoke
+import BespokeBackground
+import Foundation
+
+/// The learning that the system gives time for. What came of it is written to a log.
+public final class Learning: @unchecked Sendable {
+    /// As in Info.plist.
+    public static let identifier = "dev.bespoke.notes.learning"
+
+    private let notebook: JSONFile<Notebook>
+    private let log: JSONFile<LearningLog>
+    private let device: @Sendable () -> DeviceState
+    private let lock = NSLock()
+    private var atWork = false
+    private var training: BackgroundTraining!
+
+    init(
+        bundle: URL, state: URL, options: Options, notebook: JSONFile<Notebook>, log: JSONFile<LearningLog>,
+        device: @escaping @Sendable () -> DeviceState
+    ) {
+        self.notebook = notebook
+        self.log = log
+        self.device = device
+        let settings = BackgroundSettings(identifier: Self.identifier, bundle: bundle, state: state, options: options)
+        training = BackgroundTraining(settings) { [weak self] in
+            self?.asked() ?? .current
+        } onOutcome: { [weak self] outcome in
+            self?.ended(outcome)
+        }
+    }
+
+    /// Before the launch of the app ends, and once. False: Info.plist does not permit the identifier.
+    public func register() -> Bool {
+        training.register()
+    }
+
+    /// Whether a task of the system learns now.
+    public var isAtWork: Bool {
+        lock.withLock { atWork }
+    }
+
+    func schedule() throws {
+        try training.schedule()
+    }
+
+    @available(iOS 26, *)
+    func learnNow(title: String, subtitle: String) throws {
+        try training.learnNow(title: title, subtitle: subtitle)
+    }
+
+    /// Takes the request back. A task that runs ends at its next step once the notebook says that nobody wants to learn.
+    func cancel() {
+        BGTaskScheduler.shared.cancel(taskRequestWithIdentifier: Self.identifier)
+    }
+
+    func hasEnded() async throws {
+        while isAtWork {
+            try await Task.sleep(for: .milliseconds(20))
+        }
+    }
+
+    /// Training asks for the device's state when it begins and at each step. That it asks is how the app knows that it is at work, and the
+    /// answer is how the app ends it where the user has switched learning off.
+    private func asked() -> DeviceState {
+        lock.withLock { atWork = true }
+        return isWanted ? device() : DeviceState(isLowPowerModeEnabled: true)
+    }
+
+    private func ended(_ outcome: Outcome) {
+        // What cannot be written is not shown, which is no reason to end the app.
+        _ = try? log.change { $0.add(outcome, device: device(), at: Date()) }
+        if outcome.endsTheRun {
+            _ = try? notebook.change { $0.hasNews = false }
+        }
+        if !isWanted {
+            cancel()
+        }
+        lock.withLock { atWork = false }
+    }
+
+    private var isWanted: Bool {
+        (try? notebook.read().learns) ?? false
+    }
+}
+
+extension Outcome {
+    fileprivate var endsTheRun: Bool {
+        switch self {
+        case .judged, .failed: true
+        case .goesOn, .waits: false
+        }
+    }
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// /text
+public nonisolated struct Text: View {
+    public typealias Body = Never
+
+    /// /text/init(_:)-9d1g4
+    public init<S: StringProtocol>(_ content: S) {}
+}
+
+/// /image
+public nonisolated struct Image: View {
+    public typealias Body = Never
+
+    /// /image/init(systemname:)
+    public init(systemName: String) {}
+}
+
+/// /label
+public nonisolated struct Label<Title: View, Icon: View>: View {
+    public typealias Body = Never
+}
+
+extension Label where Title == Text, Icon == Image {
+    /// /label/init(_:systemimage:)
+    public nonisolated init<S: StringProtocol>(_ title: S, systemImage name: String) {}
+}
+
+/// /labeledcontent
+public struct LabeledContent<Label, Content> {}
+
+extension LabeledContent: View where Label: View, Content: View {
+    public typealias Body = Never
+}
+
+extension LabeledContent where Label == Text, Content == Text {
+    /// /labeledcontent/init(_:value:)
+    public init<S1: StringProtocol, S2: StringProtocol>(_ title: S1, value: S2) {}
+}
+
+/// /contentunavailableview
+public nonisolated struct ContentUnavailableView<Label: View, Description: View, Actions: View>: View {
+    public typealias Body = Never
+
+    /// /contentunavailableview/init(label:description:actions:)
+    public init(
+        @ViewBuilder label: () -> Label, @ViewBuilder description: () -> Description = { EmptyView() },
+        @ViewBuilder actions: () -> Actions = { EmptyView() }
+    ) {}
+}
+
+/// /progressview
+public nonisolated struct ProgressView<Label: View, CurrentValueLabel: View>: View {
+    public typealias Body = Never
+
+    /// /progressview/init()
+    public init() where Label == EmptyView, CurrentValueLabel == EmptyView {}
+
+    /// /progressview/init(value:total:)
+    public init<V: BinaryFloatingPoint>(value: V?, total: V = 1.0) where Label == EmptyView, CurrentValueLabel == EmptyView {}
+}
