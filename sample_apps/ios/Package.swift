@@ -21,7 +21,7 @@ let targets: [Target] = [
 
 let package = Package(
     name: "Notes",
-    platforms: [.iOS(.v17), .macOS(.v14)],
+    platforms: [.iOS(.v17)],
     products: [.library(name: "NotesModels", targets: ["NotesModels"])],
     dependencies: [.package(path: "../../bindings/swift")],
     targets: targets + stubs,

@@ -9,15 +9,25 @@ from pathlib import Path
 import pytest
 
 from tests.support import engine_fixture, phone_fixture
-from tests.swift.package import REPOSITORY, swift
+from tests.swift.package import NOTES, NOTES_BUILT, NOTES_FLAGS, REPOSITORY, swift
 
 
 @pytest.fixture(scope="session")
-def compiled() -> str:
-    """What the compiler said about the package and its tests."""
+def has_toolchain() -> None:
     if not (REPOSITORY / ".cache" / "swift.ok").exists() and shutil.which("swift") is None:
-        pytest.skip("the Swift binding is not tested without a toolchain: run make test-swift")
+        pytest.skip("Swift is not tested without a toolchain: run make test-swift")
+
+
+@pytest.fixture(scope="session")
+def compiled(has_toolchain: None) -> str:
+    """What the compiler said about the package and its tests."""
     return swift("build", "--build-tests")
+
+
+@pytest.fixture(scope="session")
+def notes_compiled(has_toolchain: None) -> None:
+    """Built with its tests and its screens. A warning ends it, also where only a part is compiled again."""
+    swift("build", "--build-tests", *NOTES_FLAGS, package=NOTES, built=NOTES_BUILT)
 
 
 @pytest.fixture(scope="session")

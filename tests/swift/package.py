@@ -14,6 +14,9 @@ PACKAGE = REPOSITORY / "bindings" / "swift"
 SECONDS = 1200  # some times what the slowest command takes
 BUILT = REPOSITORY / ".cache" / "swift_build"
 TREE = REPOSITORY / ".cache" / "swift"  # of tools/install_swift.sh
+NOTES = REPOSITORY / "sample_apps" / "ios"
+NOTES_BUILT = BUILT / "notes"
+NOTES_FLAGS = ("-Xswiftc", "-warnings-as-errors")
 
 
 def toolchain(*command: str | Path, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -6,6 +6,7 @@ import SwiftUI
 struct NotesView: View {
     let parts: Parts
     @Bindable var notes: NotesModel
+    @Environment(\.scenePhase) private var phase
     @State private var isWriting = false
     @State private var isDeleting = false
     @State private var chosen: Note?
@@ -23,7 +24,7 @@ struct NotesView: View {
                 switch place {
                 case .learning: LearningView(notes: notes)
                 case .ask: AskView(parts)
-                case .versions: VersionsView(parts)
+                case .versions: VersionsView(parts, notes: notes)
                 }
             }
             .toolbar {
@@ -42,9 +43,11 @@ struct NotesView: View {
             Text(words(.deleteText))
         }
         .alert(of: $notes.problem)
-        .task {
-            notes.start()
-            await notes.watch()
+        .task { notes.start() }
+        .task(id: phase) {
+            if phase == .active {
+                await notes.watch()
+            }
         }
     }
 

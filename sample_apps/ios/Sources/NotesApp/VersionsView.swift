@@ -4,11 +4,13 @@ import SwiftUI
 
 /// What was accepted, and the ways back: one version, or to the beginning.
 struct VersionsView: View {
+    private let notes: NotesModel
     @State private var model: VersionsModel
     @State private var isRollingBack = false
     @State private var isForgetting = false
 
-    init(_ parts: Parts) {
+    init(_ parts: Parts, notes: NotesModel) {
+        self.notes = notes
         model = VersionsModel(parts)
     }
 
@@ -48,7 +50,7 @@ struct VersionsView: View {
             Text(words(.forgetText))
         }
         .alert(of: $model.problem)
-        .task { await model.refresh() }
+        .task(id: notes.last) { await model.refresh() }  // a version may come while somebody looks
     }
 
     private var message: String? {

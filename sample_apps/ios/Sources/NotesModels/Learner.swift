@@ -27,7 +27,7 @@ public final class Learner: Sendable {
         let book = try notebook.read()
         guard book.learns else { return .off }
         if learning.isAtWork {
-            let run = try await models.users { try await $0.currentRun() }
+            let run = try? await models.users { try await $0.currentRun() }  // nil also where it cannot be read now
             return run.map { .learning(step: Int($0.step), steps: Int($0.steps)) } ?? .opening
         }
         let log = try log.read()

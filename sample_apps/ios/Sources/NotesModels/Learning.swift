@@ -5,30 +5,37 @@ import BespokeBackground
 import Foundation
 
 /// The learning that the system gives time for. What came of it is written to a log.
-public final class Learning: @unchecked Sendable {
+public final class Learning: Sendable {
     /// As in Info.plist.
     public static let identifier = "dev.bespoke.notes.learning"
 
-    private let notebook: JSONFile<Notebook>
-    private let log: JSONFile<LearningLog>
-    private let device: @Sendable () -> DeviceState
-    private let lock = NSLock()
-    private var atWork = false
-    private var training: BackgroundTraining!
+    private let training: BackgroundTraining
+    private let atWork: Flag
 
     init(
         bundle: URL, state: URL, options: Options, notebook: JSONFile<Notebook>, log: JSONFile<LearningLog>,
         device: @escaping @Sendable () -> DeviceState
     ) {
-        self.notebook = notebook
-        self.log = log
-        self.device = device
+        let atWork = Flag()
+        let isWanted: @Sendable () -> Bool = { (try? notebook.read().learns) ?? false }
         let settings = BackgroundSettings(identifier: Self.identifier, bundle: bundle, state: state, options: options)
-        training = BackgroundTraining(settings) { [weak self] in
-            self?.asked() ?? .current
-        } onOutcome: { [weak self] outcome in
-            self?.ended(outcome)
+        training = BackgroundTraining(settings) {
+            // Asked when a task begins and at each step. That it asks is how the app knows that it is at work, and the answer is how the
+            // app ends it where the user has switched learning off.
+            atWork.value = true
+            return isWanted() ? device() : DeviceState(isLowPowerModeEnabled: true)
+        } onOutcome: { outcome in
+            // What cannot be written is not shown, which is no reason to end the app.
+            _ = try? log.change { $0.add(outcome, device: device(), at: Date()) }
+            if outcome.endsTheRun {
+                _ = try? notebook.change { $0.hasNews = false }
+            }
+            if !isWanted() {
+                Self.cancelRequest()
+            }
+            atWork.value = false
         }
+        self.atWork = atWork
     }
 
     /// Before the launch of the app ends, and once. False: Info.plist does not permit the identifier.
@@ -37,9 +44,7 @@ public final class Learning: @unchecked Sendable {
     }
 
     /// Whether a task of the system learns now.
-    public var isAtWork: Bool {
-        lock.withLock { atWork }
-    }
+    public var isAtWork: Bool { atWork.value }
 
     func schedule() throws {
         try training.schedule()
@@ -50,9 +55,9 @@ public final class Learning: @unchecked Sendable {
         try training.learnNow(title: title, subtitle: subtitle)
     }
 
-    /// Takes the request back. A task that runs ends at its next step once the notebook says that nobody wants to learn.
+    /// Takes the request back. A task that runs ends at its next step, once the notebook says that nobody wants to learn.
     func cancel() {
-        BGTaskScheduler.shared.cancel(taskRequestWithIdentifier: Self.identifier)
+        Self.cancelRequest()
     }
 
     func hasEnded() async throws {
@@ -61,27 +66,8 @@ public final class Learning: @unchecked Sendable {
         }
     }
 
-    /// Training asks for the device's state when it begins and at each step. That it asks is how the app knows that it is at work, and the
-    /// answer is how the app ends it where the user has switched learning off.
-    private func asked() -> DeviceState {
-        lock.withLock { atWork = true }
-        return isWanted ? device() : DeviceState(isLowPowerModeEnabled: true)
-    }
-
-    private func ended(_ outcome: Outcome) {
-        // What cannot be written is not shown, which is no reason to end the app.
-        _ = try? log.change { $0.add(outcome, device: device(), at: Date()) }
-        if outcome.endsTheRun {
-            _ = try? notebook.change { $0.hasNews = false }
-        }
-        if !isWanted {
-            cancel()
-        }
-        lock.withLock { atWork = false }
-    }
-
-    private var isWanted: Bool {
-        (try? notebook.read().learns) ?? false
+    private static func cancelRequest() {
+        BGTaskScheduler.shared.cancel(taskRequestWithIdentifier: identifier)
     }
 }
 
@@ -91,5 +77,15 @@ extension Outcome {
         case .judged, .failed: true
         case .goesOn, .waits: false
         }
+    }
+}
+
+private final class Flag: @unchecked Sendable {
+    private let lock = NSLock()
+    private var set = false
+
+    var value: Bool {
+        get { lock.withLock { set } }
+        set { lock.withLock { set = newValue } }
     }
 }

@@ -19,7 +19,7 @@ import Observation
 
     /// Whether the user can ask for it on this system.
     public var canLearnNow: Bool {
-        guard #available(iOS 26, macOS 26, *) else { return false }
+        guard #available(iOS 26, *) else { return false }
         return switch status {
         case .off, .opening, .learning: false
         case .waiting, .paused, .done, .failed: book?.notes.isEmpty == false
@@ -31,22 +31,24 @@ import Observation
         act { try await $0.learner.follow() }
     }
 
-    /// Follows what the system's tasks do, until its own task is cancelled.
+    /// Follows what the system's tasks do, until its own task is cancelled or a problem is told.
     public func watch() async {
-        while !Task.isCancelled {
-            await refresh()
+        while !Task.isCancelled, await refresh() {
             try? await Task.sleep(for: .seconds(1))
         }
     }
 
-    public func refresh() async {
+    /// False: there is a problem.
+    @discardableResult public func refresh() async -> Bool {
         do {
             let (book, status, log) = (try parts.notebook.read(), try await parts.learner.status(), try parts.log.read())
             if self.book != book { self.book = book }
             if self.status != status { self.status = status }
             if last != log.last { last = log.last }
+            return true
         } catch {
             problem = Problem(error)
+            return false
         }
     }
 
@@ -69,14 +71,20 @@ import Observation
     /// The words are those that the system shows.
     @discardableResult public func learnNow(title: String, subtitle: String) -> Task<Void, Never> {
         act { parts in
-            guard #available(iOS 26, macOS 26, *) else { return }
+            guard #available(iOS 26, *) else { return }
             try await parts.learner.learnNow(title: title, subtitle: subtitle)
         }
     }
 
-    /// The app has left the foreground.
+    /// The app has left the foreground: nothing is shown, so nothing is read again.
     @discardableResult public func giveMemoryBack() -> Task<Void, Never> {
-        act { try await $0.giveMemoryBack() }
+        Task { [parts] in
+            do {
+                try await parts.giveMemoryBack()
+            } catch {
+                problem = Problem(error)
+            }
+        }
     }
 
     private func act(_ action: @escaping @Sendable (Parts) async throws -> Void) -> Task<Void, Never> {

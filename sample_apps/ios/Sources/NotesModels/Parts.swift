@@ -32,7 +32,7 @@ public final class Parts: Sendable {
     /// Those of the app, with the bundle that it ships.
     public static func ofApp() throws -> Parts {
         guard let bundle = Bundle.main.url(forResource: "bundle", withExtension: "zip") else {
-            throw CocoaError(.fileNoSuchFile)
+            throw CocoaError(.fileNoSuchFile, userInfo: [NSFilePathErrorKey: "bundle.zip"])
         }
         return Parts(bundle: bundle, folder: try AppFolder.url(named: "Notes"))
     }

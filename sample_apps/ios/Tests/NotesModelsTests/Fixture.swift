@@ -14,6 +14,9 @@ enum Fixture {
     /// Its model has no chat turns: a question is a text to go on with.
     static let chat = folder.appending(path: "chat.bundle")
 
+    /// The same as an app ships it.
+    static let zip = folder.appending(path: "archives/chat/bundle.zip")
+
     /// With chat turns, and a method that learns from corrections.
     static let turns = folder.appending(path: "older.bundle")
 
@@ -93,6 +96,13 @@ final class App: @unchecked Sendable {
         try await model.close()
         guard case .object(let fields) = try #require(example).json else { return [:] }
         return fields
+    }
+
+    /// Of the models' states, in this process.
+    var openFiles: [String] {
+        let descriptors = (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")) ?? []
+        let files = descriptors.compactMap { try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\($0)") }
+        return files.filter { $0.contains("/\(folder.lastPathComponent)/") }
     }
 
     /// Returns once a run has got so far.

@@ -63,6 +63,33 @@ import Testing
         }
     }
 
+    @Test func aNoteThatIsDeletedWhileItLearnsIsNotLearned() async throws {
+        try await withApp { app in
+            try await app.writeNotes()
+            try await app.parts.learner.switchOn()
+            #expect(system.launch(Learning.identifier) == .launched)
+            try await app.waitUntilItLearns(step: 1)
+            let note = try app.parts.notebook.read().notes[3]
+            try await app.parts.learner.delete(note.id)
+            #expect(await system.hasEnded(Learning.identifier, seconds: 120) != nil)
+            #expect(try await app.examples() == Set(app.parts.notebook.read().notes.map(\.id)))
+            if try await app.parts.learner.versions().isEmpty {
+                #expect(await app.night() == true)
+            }
+            #expect(try await app.parts.learner.versions().count == 1)
+        }
+    }
+
+    @Test func theBundleIsReadAsTheZipThatAnAppShips() async throws {
+        try await withApp(bundle: Fixture.zip) { app in
+            try await app.writeNotes()
+            try await app.parts.learner.switchOn()
+            #expect(await app.night() == true)
+            let answers = try await app.asked("Once upon")
+            #expect(answers.learned == true && answers.before.text != answers.after.text)
+        }
+    }
+
     @Test func whatIsSwitchedOffLearnsNothingNewAndStillForgets() async throws {
         try await withApp { app in
             try await app.writeNotes()

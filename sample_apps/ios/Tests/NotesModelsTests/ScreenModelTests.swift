@@ -21,6 +21,8 @@ import Testing
             #expect(notes.status == .waiting && notes.canLearnNow)
             await notes.learnNow(title: "Learning", subtitle: "Notes").value
             let now = try #require(system.runningIdentifiers.first)
+            try await app.waitUntilItLearns()
+            await notes.refresh()
             #expect(!notes.canLearnNow)  // it is at work already
             #expect(await system.hasEnded(now, seconds: 120) == true)
             await notes.refresh()
@@ -83,6 +85,17 @@ import Testing
             #expect(model.versions == [] && model.hasTaught && model.problem == nil)
             await model.forgetEverything().value
             #expect(!model.hasTaught && model.problem == nil && !model.isWorking)
+        }
+    }
+
+    @Test func whoLeavesTheAppHasNoModelOpen() async throws {
+        try await withApp { app in
+            let notes = NotesModel(app.parts)
+            await notes.switchOn().value
+            _ = try await app.asked("Once upon")
+            #expect(!app.openFiles.isEmpty)
+            await notes.giveMemoryBack().value
+            #expect(app.openFiles.isEmpty && notes.problem == nil)
         }
     }
 

@@ -24,10 +24,6 @@ extension App {
 
 extension Never: Scene {}
 
-extension Scene where Body == Never {
-    public var body: Never { neverRuns() }
-}
-
 /// /scenebuilder
 @resultBuilder public struct SceneBuilder {
     /// /scenebuilder/buildblock(_:)
@@ -36,7 +32,7 @@ extension Scene where Body == Never {
 
 /// /windowgroup
 public nonisolated struct WindowGroup<Content: View>: Scene {
-    public typealias Body = Never
+    public var body: Never { neverRuns() }
 
     /// /windowgroup/init(content:)
     public init(@ViewBuilder content: () -> Content) {}
@@ -50,5 +46,5 @@ extension Scene {
 }
 
 nonisolated struct ChangedScene: Scene {
-    typealias Body = Never
+    var body: Never { neverRuns() }
 }

@@ -4,7 +4,7 @@ import Foundation
 
 /// /list
 public nonisolated struct List<SelectionValue, Content: View>: View {
-    public typealias Body = Never
+    public var body: Never { neverRuns() }
 
     /// /list/init(content:)
     public init(@ViewBuilder content: () -> Content) where SelectionValue == Never {}
@@ -12,7 +12,7 @@ public nonisolated struct List<SelectionValue, Content: View>: View {
 
 /// /form
 public nonisolated struct Form<Content: View>: View {
-    public typealias Body = Never
+    public var body: Never { neverRuns() }
 
     /// /form/init(content:)
     public init(@ViewBuilder content: () -> Content) {}
@@ -22,7 +22,7 @@ public nonisolated struct Form<Content: View>: View {
 public struct Section<Parent, Content, Footer> {}
 
 extension Section: View where Parent: View, Content: View, Footer: View {
-    public typealias Body = Never
+    public var body: Never { neverRuns() }
 }
 
 extension Section where Parent == EmptyView, Content: View, Footer == EmptyView {
@@ -44,7 +44,7 @@ extension Section where Parent == EmptyView, Content: View, Footer: View {
 public nonisolated struct ForEach<Data: RandomAccessCollection, ID: Hashable, Content> {}
 
 extension ForEach: View where Content: View {
-    public typealias Body = Never
+    public var body: Never { neverRuns() }
 
     /// /foreach/init(_:content:)
     public nonisolated init(_ data: Data, @ViewBuilder content: @escaping (Data.Element) -> Content)
@@ -58,7 +58,7 @@ extension ForEach: View where Content: View {
 
 /// /vstack
 public nonisolated struct VStack<Content: View>: View {
-    public typealias Body = Never
+    public var body: Never { neverRuns() }
 
     /// /vstack/init(alignment:spacing:content:)
     public init(alignment: HorizontalAlignment = .center, spacing: CGFloat? = nil, @ViewBuilder content: () -> Content) {}

@@ -2,7 +2,7 @@
 
 /// /button
 public nonisolated struct Button<Label: View>: View {
-    public typealias Body = Never
+    public var body: Never { neverRuns() }
 
     /// /button/init(role:action:label:)
     @preconcurrency public init(role: ButtonRole?, action: @escaping @MainActor () -> Void, @ViewBuilder label: () -> Label) {}
@@ -38,12 +38,12 @@ public nonisolated struct BorderlessButtonStyle: PrimitiveButtonStyle {}
 
 extension PrimitiveButtonStyle where Self == BorderlessButtonStyle {
     /// /primitivebuttonstyle/borderless
-    public static var borderless: BorderlessButtonStyle { BorderlessButtonStyle() }
+    public nonisolated static var borderless: BorderlessButtonStyle { BorderlessButtonStyle() }
 }
 
 /// /textfield
 public nonisolated struct TextField<Label: View>: View {
-    public typealias Body = Never
+    public var body: Never { neverRuns() }
 }
 
 extension TextField where Label == Text {

@@ -5,7 +5,7 @@ extension View {
     /// /view/disabled(_:)
     public nonisolated func disabled(_ disabled: Bool) -> some View { Modified() }
 
-    /// /view/buttonstyle(_:)
+    /// /view/buttonstyle(_:)-66fbx
     public nonisolated func buttonStyle<S: PrimitiveButtonStyle>(_ style: S) -> some View { Modified() }
 
     /// /view/focused(_:)
@@ -17,6 +17,12 @@ extension View {
     /// /view/task(name:priority:file:line:_:)
     public nonisolated func task(
         name: String? = nil, priority: TaskPriority = .userInitiated, file: String = #fileID, line: Int = #line,
+        @_inheritActorContext _ action: sending @escaping @isolated(any) () async -> Void
+    ) -> some View { Modified() }
+
+    /// /view/task(id:name:priority:file:line:_:)
+    public nonisolated func task<T: Equatable>(
+        id: T, name: String? = nil, priority: TaskPriority = .userInitiated, file: String = #fileID, line: Int = #line,
         @_inheritActorContext _ action: sending @escaping @isolated(any) () async -> Void
     ) -> some View { Modified() }
 

@@ -2,7 +2,7 @@
 
 /// /navigationstack
 public nonisolated struct NavigationStack<Data, Root: View>: View {
-    public typealias Body = Never
+    public var body: Never { neverRuns() }
 
     /// /navigationstack/init(root:)
     public init(@ViewBuilder root: () -> Root) where Data == NavigationPath {}
@@ -13,7 +13,7 @@ public nonisolated struct NavigationPath {}
 
 /// /navigationlink
 public nonisolated struct NavigationLink<Label: View, Destination: View>: View {
-    public typealias Body = Never
+    public var body: Never { neverRuns() }
 }
 
 extension NavigationLink where Destination == Never {

@@ -2,7 +2,7 @@
 
 /// /text
 public nonisolated struct Text: View {
-    public typealias Body = Never
+    public var body: Never { neverRuns() }
 
     /// /text/init(_:)-9d1g4
     public init<S: StringProtocol>(_ content: S) {}
@@ -10,7 +10,7 @@ public nonisolated struct Text: View {
 
 /// /image
 public nonisolated struct Image: View {
-    public typealias Body = Never
+    public var body: Never { neverRuns() }
 
     /// /image/init(systemname:)
     public init(systemName: String) {}
@@ -18,7 +18,7 @@ public nonisolated struct Image: View {
 
 /// /label
 public nonisolated struct Label<Title: View, Icon: View>: View {
-    public typealias Body = Never
+    public var body: Never { neverRuns() }
 }
 
 extension Label where Title == Text, Icon == Image {
@@ -30,7 +30,7 @@ extension Label where Title == Text, Icon == Image {
 public struct LabeledContent<Label, Content> {}
 
 extension LabeledContent: View where Label: View, Content: View {
-    public typealias Body = Never
+    public var body: Never { neverRuns() }
 }
 
 extension LabeledContent where Label == Text, Content == Text {
@@ -40,7 +40,7 @@ extension LabeledContent where Label == Text, Content == Text {
 
 /// /contentunavailableview
 public nonisolated struct ContentUnavailableView<Label: View, Description: View, Actions: View>: View {
-    public typealias Body = Never
+    public var body: Never { neverRuns() }
 
     /// /contentunavailableview/init(label:description:actions:)
     public init(
@@ -51,7 +51,7 @@ public nonisolated struct ContentUnavailableView<Label: View, Description: View,
 
 /// /progressview
 public nonisolated struct ProgressView<Label: View, CurrentValueLabel: View>: View {
-    public typealias Body = Never
+    public var body: Never { neverRuns() }
 
     /// /progressview/init()
     public init() where Label == EmptyView, CurrentValueLabel == EmptyView {}

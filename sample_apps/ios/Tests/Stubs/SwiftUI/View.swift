@@ -16,35 +16,31 @@ extension Never: View {
 
 /// /optional, of which the page lists that it is a view where its content is one.
 extension Optional: View where Wrapped: View {
-    public typealias Body = Never
-}
-
-extension View where Body == Never {
     public var body: Never { neverRuns() }
 }
 
 /// /emptyview
 public nonisolated struct EmptyView: View {
-    public typealias Body = Never
+    public var body: Never { neverRuns() }
 
     public init() {}
 }
 
 /// /tupleview
 public nonisolated struct TupleView<T>: View {
-    public typealias Body = Never
+    public var body: Never { neverRuns() }
 }
 
 /// /modifiedcontent
 public nonisolated struct ModifiedContent<Content, Modifier> {}
 
 extension ModifiedContent: View where Content: View {
-    public typealias Body = Never
+    public var body: Never { neverRuns() }
 }
 
 /// What a modifier gives: a view of which no more is known.
 nonisolated struct Modified: View {
-    typealias Body = Never
+    var body: Never { neverRuns() }
 }
 
 nonisolated func neverRuns() -> Never {

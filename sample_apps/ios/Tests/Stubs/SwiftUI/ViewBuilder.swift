@@ -26,5 +26,5 @@
 }
 
 public nonisolated struct _ConditionalContent<First: View, Second: View>: View {
-    public typealias Body = Never
+    public var body: Never { neverRuns() }
 }
