@@ -22,7 +22,6 @@ let targets: [Target] = [
 let package = Package(
     name: "Notes",
     platforms: [.iOS(.v17)],
-    products: [.library(name: "NotesModels", targets: ["NotesModels"])],
     dependencies: [.package(path: "../../bindings/swift")],
     targets: targets + stubs,
     swiftLanguageModes: [.v6]

@@ -32,6 +32,7 @@ public final class Learner: Sendable {
         }
         let log = try log.read()
         if book.notes.isEmpty { return .paused(.noExamples) }
+        if log.pause == .noExamples, book.hasNews { return .waiting }  // a note has come since
         if let pause = log.pause { return .paused(pause, failure: log.failure) }
         if let failure = log.failure, !book.hasNews { return .failed(failure) }
         return book.hasNews ? .waiting : .done

@@ -189,6 +189,20 @@ import Testing
         }
     }
 
+    @Test func whereEveryNoteIsGoneLearningWaitsForTheNext() async throws {
+        try await withApp { app in
+            try await app.parts.learner.switchOn()
+            try await app.parts.learner.write("Bread, milk, a red pencil.")
+            try await app.parts.learner.delete(try #require(app.parts.notebook.read().notes.first).id)
+            #expect(await app.night() == false)
+            #expect(try await app.parts.learner.status() == .paused(.noExamples))
+            #expect(system.pendingIdentifiers.isEmpty)
+            try await app.parts.learner.write("The ferry leaves at nine.")
+            #expect(try await app.parts.learner.status() == .waiting)
+            #expect(system.pendingIdentifiers == [Learning.identifier])
+        }
+    }
+
     @Test func aHotPhoneAndOneThatSavesPowerWait() async throws {
         try await withApp { app in
             try await app.writeNotes()
