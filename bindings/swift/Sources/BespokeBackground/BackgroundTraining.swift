@@ -12,18 +12,27 @@ import Foundation
 public final class BackgroundTraining: Sendable {
     private let settings: BackgroundSettings
     private let learner: Learner
+    private let onProgress: @Sendable (CallProgress) -> Void
     private let onOutcome: @Sendable (Outcome) -> Void
-    private let isWanted = Flag()
+    private let now = Locked(Now())
+
+    private struct Now {
+        var isWanted = false
+        var isCancelled = false
+        var running: [UUID: Task<Void, Never>] = [:]
+    }
 
     /// - Parameters:
     ///   - device: what the device says now.
+    ///   - onProgress: told where training is, on its thread.
     ///   - onOutcome: told what came of a task, before the system is. Return soon: the system waits.
     public init(
         _ settings: BackgroundSettings, device: @escaping @Sendable () -> DeviceState = { .current },
-        onOutcome: @escaping @Sendable (Outcome) -> Void
+        onProgress: @escaping @Sendable (CallProgress) -> Void = { _ in }, onOutcome: @escaping @Sendable (Outcome) -> Void
     ) {
         self.settings = settings
         learner = Learner(settings: settings, device: device)
+        self.onProgress = onProgress
         self.onOutcome = onOutcome
     }
 
@@ -36,9 +45,24 @@ public final class BackgroundTraining: Sendable {
 
     /// Asks the system for a time in which the phone charges and nobody uses it, which may be hours away.
     public func schedule() throws {
-        isWanted.value = true
+        now.withLock { ($0.isWanted, $0.isCancelled) = (true, false) }
         try submit()
     }
+
+    /// Takes the request back, and ends what runs at the core's next instruction. What was learned is committed; the next run goes on there.
+    public func cancel() {
+        let running = now.withLock { now in
+            (now.isWanted, now.isCancelled) = (false, true)
+            return now.running.values
+        }
+        BGTaskScheduler.shared.cancel(taskRequestWithIdentifier: settings.identifier)
+        for work in running {
+            work.cancel()
+        }
+    }
+
+    /// Whether a task of the system learns now.
+    public var isRunning: Bool { now.withLock { !$0.running.isEmpty } }
 
     private func submit() throws {
         let request = BGProcessingTaskRequest(identifier: settings.identifier)
@@ -57,6 +81,7 @@ public final class BackgroundTraining: Sendable {
         BGTaskScheduler.shared.register(forTaskWithIdentifier: identifier, using: nil) { [self] task in
             run(Given(task: task))
         }
+        now.withLock { $0.isCancelled = false }
         let request = BGContinuedProcessingTaskRequest(identifier: identifier, title: title, subtitle: subtitle)
         request.strategy = .fail
         try BGTaskScheduler.shared.submit(request)
@@ -64,17 +89,32 @@ public final class BackgroundTraining: Sendable {
 
     private func run(_ given: Given) {
         // First of all: a task that ends by a kill leaves a request behind.
-        isWanted.value = false
+        now.withLock { $0.isWanted = false }
         try? submit()
-        let work = Task(priority: .utility) { [self] in
-            let outcome = await learner.learn { given.report($0) }
-            if outcome.isFinal && !isWanted.value {  // nothing new came meanwhile
-                BGTaskScheduler.shared.cancel(taskRequestWithIdentifier: settings.identifier)
-            }
-            onOutcome(outcome)
-            given.task.setTaskCompleted(success: outcome.isSuccess)
+        let id = UUID()
+        let work = now.withLock { now in
+            let work = Task(priority: .utility) { await learn(given, id) }
+            now.running[id] = work
+            return work
         }
         given.task.expirationHandler = { work.cancel() }
+        if now.withLock({ $0.isCancelled }) {  // while it was launched
+            cancel()
+        }
+    }
+
+    private func learn(_ given: Given, _ id: UUID) async {
+        let outcome = await learner.learn { [onProgress] progress in
+            given.report(progress)
+            onProgress(progress)
+        }
+        let isOver = now.withLock { $0.isCancelled || outcome.isFinal && !$0.isWanted }  // nothing new came meanwhile
+        if isOver {
+            BGTaskScheduler.shared.cancel(taskRequestWithIdentifier: settings.identifier)
+        }
+        onOutcome(outcome)
+        _ = now.withLock { $0.running.removeValue(forKey: id) }
+        given.task.setTaskCompleted(success: outcome.isSuccess)
     }
 }
 

@@ -19,7 +19,7 @@ public enum Outcome: Sendable {
 
 extension Outcome {
     /// Whether there is nothing left to do at another time.
-    var isFinal: Bool {
+    public var isFinal: Bool {
         switch self {
         case .judged, .failed: true
         case .goesOn, .waits: false
@@ -61,14 +61,14 @@ struct Learner: Sendable {
             var training = settings.training
             training.seconds = settings.sliceSeconds
             var last: TrainReport?
-            let isShort = Flag()
+            let isShort = Locked(false)
             let warnings = Task {
-                for await _ in DeviceState.memoryWarnings { isShort.value = true }
+                for await _ in DeviceState.memoryWarnings { isShort.withLock { $0 = true } }
             }
             defer { warnings.cancel() }
             while !Task.isCancelled, let share = self.share() {
-                if isShort.value {
-                    isShort.value = false
+                if isShort.withLock({ $0 }) {
+                    isShort.withLock { $0 = false }
                     try await model.trim()
                 }
                 try adapt(model, share, budget, added: 0)
@@ -77,7 +77,7 @@ struct Learner: Sendable {
                     onProgress(progress)
                     let added = grown.bytes(at: progress)
                     guard progress.phase == .step else { return }
-                    if let share = self.share(), !isShort.value {
+                    if let share = self.share(), !isShort.withLock({ $0 }) {
                         try? adapt(model, share, budget, added: added)
                     } else {
                         try? model.interrupt()

@@ -16,6 +16,7 @@ private final class App: @unchecked Sendable {
     private let lock = NSLock()
     private var all: [Outcome] = []
     private var said = DeviceState()
+    private var steps = 0
     private var most: Int64?
 
     init(state: URL, training: Training = Training(), sliceSeconds: Double = 60, options: Options = Options()) {
@@ -25,6 +26,8 @@ private final class App: @unchecked Sendable {
         nonisolated(unsafe) weak var app: App?
         self.training = BackgroundTraining(settings) {
             app?.now ?? DeviceState()
+        } onProgress: { progress in
+            app?.told(progress)
         } onOutcome: { outcome in
             app?.ended(outcome)
         }
@@ -48,6 +51,13 @@ private final class App: @unchecked Sendable {
         var now = device
         now.availableBytes = mostBytes.map { $0 - anonymousBytes() } ?? now.availableBytes
         return now
+    }
+
+    /// How many steps have ended in this process.
+    var toldSteps: Int { lock.withLock { steps } }
+
+    private func told(_ progress: CallProgress) {
+        lock.withLock { steps += progress.phase == .step ? 1 : 0 }
     }
 
     private func ended(_ outcome: Outcome) {
@@ -315,6 +325,34 @@ extension Outcome {
             #expect(system.launch(identifier) == .launched)
             #expect(await system.hasEnded(identifier, seconds: 60) == true)
             #expect(app.outcomes.last?.report?.losses == Array(Fixture.python.losses.dropFirst(done)))
+        }
+    }
+
+    @Test func theAppEndsWhatRunsAndTakesItsRequestBack() async throws {
+        try await withApp { app in
+            try app.training.schedule()
+            #expect(system.launch(identifier) == .launched)
+            while app.toldSteps == 0 {
+                try await Task.sleep(for: .milliseconds(1))
+            }
+            #expect(app.training.isRunning)
+            app.training.cancel()
+            #expect(await system.hasEnded(identifier, seconds: 10) == false)
+            #expect(!app.training.isRunning && system.pendingIdentifiers.isEmpty)
+            let done = app.outcomes.last?.report?.losses.count ?? 0
+            #expect(try await app.committedStep() == Int64(done))
+            try app.training.schedule()
+            #expect(system.launch(identifier) == .launched)
+            #expect(await system.hasEnded(identifier, seconds: 60) == true)
+            #expect(app.outcomes.last?.report?.losses == Array(Fixture.python.losses.dropFirst(done)))
+        }
+    }
+
+    @Test func whatIsCancelledBeforeItIsLaunchedDoesNotRun() async throws {
+        try await withApp { app in
+            try app.training.schedule()
+            app.training.cancel()
+            #expect(system.launch(identifier) == .noRequest)
         }
     }
 

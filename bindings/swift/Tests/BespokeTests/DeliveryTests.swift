@@ -47,7 +47,7 @@ import Testing
             let chat = try download("chat", of: server)
             let delivery = Delivery(folder: folder, trust: Trust(pinSha256: try pin(Fixture.bundle), requireAuthenticated: true))
             #expect(delivery.bundle == nil)
-            let told = Numbers()
+            let told = ToldBytes()
             let bundle = try await delivery.bring(chat) { told.append($0) }
             #expect(server.asked() == ["chat/method.zip", "chat/weights.zip"])
             #expect(told.all.last == [chat.method.bytes + chat.weights.bytes, chat.method.bytes + chat.weights.bytes])
@@ -164,7 +164,7 @@ import Testing
         try await withServer { server, folder in
             let chat = try download("chat", of: server)
             let delivery = Delivery(folder: folder)
-            let told = Numbers()
+            let told = ToldBytes()
             let bringing = Task {
                 try await delivery.bring(chat) { progress in
                     told.append(progress)
@@ -182,7 +182,7 @@ import Testing
     @Test func oneDeliveryAtATimeForAFolder() async throws {
         try await withServer { server, folder in
             let chat = try download("chat", of: server)
-            let tried = Numbers()
+            let tried = ToldBytes()
             try await Delivery(folder: folder).bring(chat) { progress in
                 guard tried.all.isEmpty else { return }
                 tried.append(progress)
@@ -220,7 +220,7 @@ import Testing
     }
 }
 
-private final class Numbers: @unchecked Sendable {
+private final class ToldBytes: @unchecked Sendable {
     private let lock = NSLock()
     private var numbers: [[Int64]] = []
 

@@ -23,13 +23,10 @@ public final class Learner: Sendable {
         self.prompt = prompt
     }
 
-    public func status() async throws -> LearningStatus {
+    public func status() throws -> LearningStatus {
         let book = try notebook.read()
         guard book.learns else { return .off }
-        if learning.isAtWork {
-            let run = try? await models.users { try await $0.currentRun() }  // nil also where it cannot be read now
-            return run.map { .learning(step: Int($0.step), steps: Int($0.steps)) } ?? .opening
-        }
+        if let now = learning.status { return now }
         let log = try log.read()
         if book.notes.isEmpty { return .paused(.noExamples) }
         if log.pause == .noExamples, book.hasNews { return .waiting }  // a note has come since

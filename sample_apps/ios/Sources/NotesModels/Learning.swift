@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-@preconcurrency import BackgroundTasks
 import Bespoke
 import BespokeBackground
 import Foundation
@@ -10,32 +9,25 @@ public final class Learning: Sendable {
     public static let identifier = "dev.bespoke.notes.learning"
 
     private let training: BackgroundTraining
-    private let atWork: Flag
+    private let place: Place
 
     init(
         bundle: URL, state: URL, options: Options, notebook: JSONFile<Notebook>, log: JSONFile<LearningLog>,
         device: @escaping @Sendable () -> DeviceState
     ) {
-        let atWork = Flag()
-        let isWanted: @Sendable () -> Bool = { (try? notebook.read().learns) ?? false }
+        let place = Place()
         let settings = BackgroundSettings(identifier: Self.identifier, bundle: bundle, state: state, options: options)
-        training = BackgroundTraining(settings) {
-            // Asked when a task begins and at each step. That it asks is how the app knows that it is at work, and the answer is how the
-            // app ends it where the user has switched learning off.
-            atWork.value = true
-            return isWanted() ? device() : DeviceState(isLowPowerModeEnabled: true)
+        training = BackgroundTraining(settings, device: device) { progress in
+            if progress.phase == .step { place.steps = (Int(progress.step), Int(progress.steps)) }
         } onOutcome: { outcome in
             // What cannot be written is not shown, which is no reason to end the app.
             _ = try? log.change { $0.add(outcome, device: device(), at: Date()) }
-            if outcome.endsTheRun {
+            if outcome.isFinal {
                 _ = try? notebook.change { $0.hasNews = false }
             }
-            if !isWanted() {
-                Self.cancelRequest()
-            }
-            atWork.value = false
+            place.steps = nil
         }
-        self.atWork = atWork
+        self.place = place
     }
 
     /// Before the launch of the app ends, and once. False: Info.plist does not permit the identifier.
@@ -43,8 +35,11 @@ public final class Learning: Sendable {
         training.register()
     }
 
-    /// Whether a task of the system learns now.
-    public var isAtWork: Bool { atWork.value }
+    /// What a task of the system that learns now has done; nil: none runs.
+    var status: LearningStatus? {
+        guard training.isRunning else { return nil }
+        return place.steps.map { .learning(step: $0, steps: $1) } ?? .opening
+    }
 
     func schedule() throws {
         try training.schedule()
@@ -55,37 +50,25 @@ public final class Learning: Sendable {
         try training.learnNow(title: title, subtitle: subtitle)
     }
 
-    /// Takes the request back. A task that runs ends at its next step, once the notebook says that nobody wants to learn.
+    /// Takes the request back, and ends a task that runs.
     func cancel() {
-        Self.cancelRequest()
+        training.cancel()
     }
 
     func hasEnded() async throws {
-        while isAtWork {
+        while training.isRunning {
             try await Task.sleep(for: .milliseconds(20))
         }
     }
-
-    private static func cancelRequest() {
-        BGTaskScheduler.shared.cancel(taskRequestWithIdentifier: identifier)
-    }
 }
 
-extension Outcome {
-    fileprivate var endsTheRun: Bool {
-        switch self {
-        case .judged, .failed: true
-        case .goesOn, .waits: false
-        }
-    }
-}
-
-private final class Flag: @unchecked Sendable {
+/// Where a task is.
+private final class Place: @unchecked Sendable {
     private let lock = NSLock()
-    private var set = false
+    private var now: (done: Int, planned: Int)?
 
-    var value: Bool {
-        get { lock.withLock { set } }
-        set { lock.withLock { set = newValue } }
+    var steps: (done: Int, planned: Int)? {
+        get { lock.withLock { now } }
+        set { lock.withLock { now = newValue } }
     }
 }

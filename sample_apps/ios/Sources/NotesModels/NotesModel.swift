@@ -33,15 +33,15 @@ import Observation
 
     /// Follows what the system's tasks do, until its own task is cancelled or a problem is told.
     public func watch() async {
-        while !Task.isCancelled, await refresh() {
+        while !Task.isCancelled, refresh() {
             try? await Task.sleep(for: .seconds(1))
         }
     }
 
     /// False: there is a problem.
-    @discardableResult public func refresh() async -> Bool {
+    @discardableResult public func refresh() -> Bool {
         do {
-            let (book, status, log) = (try parts.notebook.read(), try await parts.learner.status(), try parts.log.read())
+            let (book, status, log) = (try parts.notebook.read(), try parts.learner.status(), try parts.log.read())
             if self.book != book { self.book = book }
             if self.status != status { self.status = status }
             if last != log.last { last = log.last }
@@ -94,7 +94,7 @@ import Observation
             } catch {
                 problem = Problem(error)
             }
-            await refresh()
+            refresh()
         }
     }
 }

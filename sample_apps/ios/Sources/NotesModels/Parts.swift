@@ -34,7 +34,7 @@ public final class Parts: Sendable {
         guard let bundle = Bundle.main.url(forResource: "bundle", withExtension: "zip") else {
             throw CocoaError(.fileNoSuchFile, userInfo: [NSFilePathErrorKey: "bundle.zip"])
         }
-        return Parts(bundle: bundle, folder: try AppFolder.url(named: "Notes"))
+        return Parts(bundle: bundle, folder: try StateFolder.url(named: "Notes"))
     }
 
     /// While nobody looks, the memory is the training's.

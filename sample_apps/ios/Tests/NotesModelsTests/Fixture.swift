@@ -108,7 +108,7 @@ final class App: @unchecked Sendable {
     /// Returns once a run has got so far.
     func waitUntilItLearns(step least: Int = 0) async throws {
         while true {
-            if case .learning(let step, _) = try await parts.learner.status(), step >= least { return }
+            if case .learning(let step, _) = try parts.learner.status(), step >= least { return }
             try await Task.sleep(for: .milliseconds(5))
         }
     }

@@ -12,13 +12,13 @@ import Testing
         try await withApp { app in
             let learner = app.parts.learner
             try await app.writeNotes()
-            #expect(try await learner.status() == .off)
+            #expect(try learner.status() == .off)
             #expect(!FileManager.default.fileExists(atPath: app.folder.appending(path: "learned").path))  // nothing reads the notes
             try await learner.switchOn()
-            #expect(try await learner.status() == .waiting)
+            #expect(try learner.status() == .waiting)
             #expect(system.pendingIdentifiers == [Learning.identifier])
             #expect(await app.night() == true)
-            #expect(try await learner.status() == .done)
+            #expect(try learner.status() == .done)
             let last = try #require(try app.parts.log.read().last)
             #expect(last.accepted == true)
             #expect(last.totalSteps == 50)
@@ -58,7 +58,7 @@ import Testing
             try await app.parts.learner.delete(note.id)
             #expect(try await app.parts.learner.versions() == [])
             #expect(try await app.examples().contains(note.id) == false)
-            #expect(try await app.parts.learner.status() == .waiting)  // for a run without it
+            #expect(try app.parts.learner.status() == .waiting)  // for a run without it
             #expect(system.pendingIdentifiers == [Learning.identifier])
         }
     }
@@ -141,7 +141,7 @@ import Testing
             #expect(await system.expire(Learning.identifier))
             let before = try await stepOfTheRun(app)
             #expect(before >= 3)
-            #expect(try await app.parts.learner.status() == .waiting)
+            #expect(try app.parts.learner.status() == .waiting)
             try await app.parts.giveMemoryBack()
 
             app.launch()
@@ -182,7 +182,7 @@ import Testing
     @Test func aNoteThatNothingCanBeLearnedFromStaysANote() async throws {
         try await withApp { app in
             try await app.parts.learner.switchOn()
-            #expect(try await app.parts.learner.status() == .paused(.noExamples))
+            #expect(try app.parts.learner.status() == .paused(.noExamples))
             try await app.parts.learner.write("")
             #expect(try app.texts == [""])
             #expect(try await app.examples().isEmpty)
@@ -195,10 +195,10 @@ import Testing
             try await app.parts.learner.write("Bread, milk, a red pencil.")
             try await app.parts.learner.delete(try #require(app.parts.notebook.read().notes.first).id)
             #expect(await app.night() == false)
-            #expect(try await app.parts.learner.status() == .paused(.noExamples))
+            #expect(try app.parts.learner.status() == .paused(.noExamples))
             #expect(system.pendingIdentifiers.isEmpty)
             try await app.parts.learner.write("The ferry leaves at nine.")
-            #expect(try await app.parts.learner.status() == .waiting)
+            #expect(try app.parts.learner.status() == .waiting)
             #expect(system.pendingIdentifiers == [Learning.identifier])
         }
     }
@@ -209,20 +209,20 @@ import Testing
             try await app.parts.learner.switchOn()
             app.device = DeviceState(warmth: .critical)
             #expect(await app.night() == false)
-            #expect(try await app.parts.learner.status() == .paused(.hot))
+            #expect(try app.parts.learner.status() == .paused(.hot))
             app.device = DeviceState(isLowPowerModeEnabled: true)
             #expect(await app.night() == false)
-            #expect(try await app.parts.learner.status() == .paused(.powerSave))
+            #expect(try app.parts.learner.status() == .paused(.powerSave))
             app.device = DeviceState(availableBytes: 51_000_000)  // 1 MB without what is left alone
             #expect(await app.night() == false)
-            let status = try await app.parts.learner.status()
+            let status = try app.parts.learner.status()
             guard case .paused(.memory, failure: .some) = status else {
                 Issue.record("\(status)")
                 return
             }
             app.device = DeviceState()
             #expect(await app.night() == true)
-            #expect(try await app.parts.learner.status() == .done)
+            #expect(try app.parts.learner.status() == .done)
         }
     }
 
@@ -236,7 +236,7 @@ import Testing
             #expect(now.hasPrefix("\(Learning.identifier).now."))
             try await app.waitUntilItLearns()
             #expect(await system.hasEnded(now, seconds: 120) == true)
-            #expect(try await app.parts.learner.status() == .done)
+            #expect(try app.parts.learner.status() == .done)
             #expect(try app.parts.log.read().last?.accepted != nil)
         }
     }

@@ -11,7 +11,7 @@ import Testing
     @Test func notesAndStatusFollowWhatTheUserDoes() async throws {
         try await withApp { app in
             let notes = NotesModel(app.parts)
-            await notes.refresh()
+            notes.refresh()
             #expect(notes.book?.notes == [] && notes.status == .off && !notes.canLearnNow)
             await notes.write("Bread, milk, a red pencil.").value
             #expect(notes.book?.notes.map(\.text) == ["Bread, milk, a red pencil."])
@@ -22,10 +22,10 @@ import Testing
             await notes.learnNow(title: "Learning", subtitle: "Notes").value
             let now = try #require(system.runningIdentifiers.first)
             try await app.waitUntilItLearns()
-            await notes.refresh()
+            notes.refresh()
             #expect(!notes.canLearnNow)  // it is at work already
             #expect(await system.hasEnded(now, seconds: 120) == true)
-            await notes.refresh()
+            notes.refresh()
             #expect(notes.status == .done && notes.last?.accepted != nil)
             await notes.delete(try #require(notes.book?.notes.last).id).value
             #expect(notes.book?.notes.count == Fixture.notes.count)
