@@ -47,7 +47,7 @@ test-kotlin: $(STAMP)
 # The Swift binding, on Linux. BESPOKE_FULL=1: with full counts. Skipped where a machine does not let a toolchain run.
 test-swift: $(STAMP)
 	sh tools/install_swift.sh
-	$(PYTEST) -m swift tests/swift
+	$(PYTEST) -m '$(if $(BESPOKE_FULL),swift,swift and not slow)' tests/swift
 
 # The targets for Apple's devices, on this machine: one graph of each shape, one trace. BESPOKE_FULL=1: with full counts.
 test-apple: $(STAMP)

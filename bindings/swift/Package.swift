@@ -11,6 +11,7 @@ let coreML: [Target.Dependency] = ["CoreML"]
 let cryptoKit: [Target.Dependency] = ["CryptoKit"]
 let foundationModels: [Target.Dependency] = ["FoundationModels"]
 let mlx: [Target.Dependency] = []  // its engine is compiled, against the headers of mlx-c in the checkout, and linked to nothing
+let engines: [Target.Dependency] = []
 let packages: [Package.Dependency] = []
 let stubs = ["BackgroundTasks", "CoreML", "CryptoKit", "FoundationModels"].map {
     Target.target(name: $0, path: "Tests/Stubs/\($0)", swiftSettings: [.unsafeFlags(["-O"])])  // for hashes of archives
@@ -24,6 +25,7 @@ let coreML: [Target.Dependency] = []
 let cryptoKit: [Target.Dependency] = []
 let foundationModels: [Target.Dependency] = []
 let mlx: [Target.Dependency] = [.product(name: "MLX", package: "mlx-swift", condition: .when(traits: ["MLX"]))]
+let engines: [Target.Dependency] = ["BespokeCoreML", .target(name: "BespokeMLX", condition: .when(traits: ["MLX"]))]
 // Those that build MLX 0.31.1, whose files no other version reads.
 let packages: [Package.Dependency] = [.package(url: "https://github.com/ml-explore/mlx-swift", "0.31.3"..."0.31.6")]
 let stubs: [Target] = []
@@ -41,6 +43,7 @@ let targets: [Target] = [
         name: "CBespokeMLX", dependencies: mlx, sources: ["engine.cpp"],
         cxxSettings: ["src", "include", "third_party/mlx-c"].map { .headerSearchPath("native/\($0)") }),
     .executableTarget(name: "Learner", dependencies: ["Bespoke"], path: "Tests/Learner"),  // which a test kills
+    .executableTarget(name: "Harness", dependencies: ["Bespoke"] + engines, path: "Tests/Harness"),
     .testTarget(
         name: "BespokeTests",
         dependencies: ["Bespoke", "BespokeBackground", "BespokeCoreML", "BespokeDelivery", "BespokeFoundationModels", "Learner"]

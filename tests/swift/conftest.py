@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import engine_fixture, phone_fixture
+from tests.swift import fixture
 from tests.swift.package import NOTES, NOTES_BUILT, NOTES_FLAGS, REPOSITORY, swift
 
 
@@ -32,8 +32,7 @@ def notes_compiled(has_toolchain: None) -> None:
 
 @pytest.fixture(scope="session")
 def prepared(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """See tests/support/phone_fixture.py and engine_fixture.py."""
+    """See fixture.py."""
     folder = tmp_path_factory.mktemp("swift")
-    phone_fixture.make(stories, folder)
-    engine_fixture.make(folder)
+    fixture.make(stories, folder)
     return folder

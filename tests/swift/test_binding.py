@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import textwrap
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.apple.mlx.vectors import write_vectors
 from tests.swift.package import BUILT, PACKAGE, REPOSITORY, swift, toolchain
 
 pytestmark = pytest.mark.swift
@@ -38,6 +40,19 @@ def test_the_tests_of_the_binding_pass(compiled: str, prepared: Path) -> None:
     count = re.search(r"Test run with (\d+) tests in \d+ suites passed", said)
     assert count is not None, said[-8000:]
     assert int(count[1]) >= 60
+
+
+def test_the_harness_holds_with_the_engine_that_is_here(compiled: str, tmp_path: Path) -> None:
+    """What it says on a Mac, of ExecuTorch alone; and what it says of a run that went another way."""
+    write_vectors(tmp_path, {"cpu": {"executorch": {}}})
+    harness = BUILT / "debug" / "Harness"
+    said = toolchain(harness, tmp_path).stdout
+    assert re.search(r"^\| cpu executorch \| [\d.]+% \| \d\.\de-\d+ \|.*\|$", said, re.MULTILINE), said
+    run = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
+    (tmp_path / "run.json").write_text(json.dumps({**run, "losses": [loss + 1 for loss in run["losses"]]}))
+    wrong = toolchain(harness, tmp_path, check=False)
+    assert wrong.returncode == 1
+    assert "not all of it holds" in wrong.stdout
 
 
 def test_it_is_formatted(compiled: str) -> None:

@@ -6,14 +6,17 @@ The library that it packs is tested on Linux (tests/native/test_c_example.py). N
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import plistlib
+import re
 import shutil
 import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.swift.package import REPOSITORY, toolchain
 
@@ -101,6 +104,17 @@ def test_another_version_of_executorch_is_refused(run, tmp_path: Path) -> None:
     done = run("ios")
     assert done.returncode == 1
     assert "got ExecuTorch 0.1.0" in done.stderr
+
+
+def test_the_workflow_for_a_mac_names_what_is_there() -> None:
+    workflow = yaml.safe_load((REPOSITORY / ".github/workflows/apple.yml").read_text(encoding="utf-8"))
+    commands = "\n".join(step.get("run", "") for step in workflow["jobs"]["swift"]["steps"])
+    modules = re.findall(r"python -m ((?:tests|bespoke)\.[a-z_.]+)", commands)
+    assert len(modules) == 3
+    assert all(importlib.util.find_spec(module) for module in modules)
+    scripts = re.findall(r"bindings/swift/\w+\.sh", commands)
+    assert scripts
+    assert all((REPOSITORY / script).is_file() for script in scripts)
 
 
 def test_the_script_is_clean() -> None:

@@ -12,20 +12,24 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 from bespoke import PersonalModel
 from tests.apple.mlx.bundles import METHODS, add_examples, build
 
 METHOD, STEPS, SEED = "mesp", 5, 3
-TARGETS = {"cpu": {"int4": "decode"}, "gpu": {"int4": "fused", "device": "gpu", "background": False}}
+TARGETS: dict[str, dict[str, dict[str, Any]]] = {
+    "cpu": {"mlx": {"int4": "decode"}},
+    "gpu": {"mlx": {"int4": "fused", "device": "gpu", "background": False}},
+}
 
 
-def write_vectors(folder: Path) -> None:
+def write_vectors(folder: Path, targets: dict[str, dict[str, dict[str, Any]]] = TARGETS) -> None:
     """FOLDER/cpu.bundle and gpu.bundle, whose golden vectors `transformers` made; FOLDER/state; FOLDER/run.json: a run, and the
     losses of its steps in torch."""
     folder.mkdir(parents=True, exist_ok=True)
-    for device, options in TARGETS.items():
-        made = build("qwen2", folder / device, {"mlx": options}, {METHOD: METHODS[METHOD]})
+    for device, options in targets.items():
+        made = build("qwen2", folder / device, options, {METHOD: METHODS[METHOD]})
         made.rename(folder / f"{device}.bundle")
         shutil.rmtree(folder / device)
     with PersonalModel.open(folder / "cpu.bundle", folder / "state", engine="torch") as model:
