@@ -15,6 +15,10 @@ final class Reception: NSObject, URLSessionDataDelegate, @unchecked Sendable {
     private var failure: (any Error)?
     private var waiting: CheckedContinuation<Void, any Error>?
 
+    private let lock = NSLock()
+    private var isStarted = false
+    private var isCancelled = false
+
     /// `begin` says where the answer to a request from byte `from` on goes.
     init(
         from: Int64, of all: Int64, begin: @escaping (HTTPURLResponse, Int64) throws -> FileHandle,
@@ -32,13 +36,30 @@ final class Reception: NSObject, URLSessionDataDelegate, @unchecked Sendable {
             try await withTaskCancellationHandler {
                 try await withCheckedThrowingContinuation { waiting in
                     self.waiting = waiting
-                    task.resume()
+                    if !start(task) { waiting.resume(throwing: CancellationError()) }
                 }
             } onCancel: {
-                task.cancel()
+                cancel(task)
             }
         } catch let error as URLError where error.code == .cancelled && Task.isCancelled {
             throw CancellationError()
+        }
+    }
+
+    /// False: it was cancelled before. A task that is cancelled before it was resumed need not tell its end.
+    private func start(_ task: URLSessionTask) -> Bool {
+        lock.withLock {
+            if isCancelled { return false }
+            isStarted = true
+            task.resume()
+            return true
+        }
+    }
+
+    private func cancel(_ task: URLSessionTask) {
+        lock.withLock {
+            isCancelled = true
+            if isStarted { task.cancel() }
         }
     }
 
