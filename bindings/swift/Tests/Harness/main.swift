@@ -83,9 +83,12 @@ let bundles = try FileManager.default.contentsOfDirectory(at: folder, includingP
     .filter { $0.pathExtension == "bundle" }.sorted { $0.path < $1.path }
 
 let system = ProcessInfo.processInfo
-print("bespoke \(PersonalModel.version), \(system.operatingSystemVersionString), \(system.activeProcessorCount) processors, kernels:", terminator: " ")
-print(PersonalModel.instructionSet)
-print("\n| bundle | golden vectors, of the tolerance | losses apart from torch's | seconds to open | seconds a step | MB added | MB in all |")
+let kernels = "\(system.activeProcessorCount) processors, kernels: \(PersonalModel.instructionSet)"
+print("bespoke \(PersonalModel.version), \(system.operatingSystemVersionString), \(kernels)\n")
+let columns = [
+    "bundle", "golden vectors, of the tolerance", "losses apart from torch's", "seconds to open", "seconds a step", "MB added", "MB in all",
+]
+print("| \(columns.joined(separator: " | ")) |")
 print("|---|---:|---:|---:|---:|---:|---:|")
 var holds = true
 for bundle in bundles {
