@@ -42,7 +42,7 @@ def findings(path: Path, common: bytes) -> str:
     mark = CLEAN / hashlib.sha256(common + path.read_bytes() + str(path.relative_to(REPOSITORY)).encode()).hexdigest()
     if mark.exists():
         return ""
-    command = [PROGRAM, "-p", DATABASE.parent, "--quiet", path]
+    command = [PROGRAM, "-p", DATABASE.parent, "--quiet", "--removed-arg=-fno-gnu-unique", path]  # which GCC alone knows
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         CLEAN.mkdir(parents=True, exist_ok=True)

@@ -39,10 +39,11 @@ def swift(
     *arguments: str | Path,
     package: Path = PACKAGE,
     built: Path = BUILT,
+    core: Path | None = None,
     **environment: str,
 ) -> str:
-    """What `swift COMMAND` on a package said; `built` is where its builds lie."""
-    core = core_folder() / "lib"
+    """What `swift COMMAND` on a package said; `built` is where its builds lie, `core` another library than the installed one's."""
+    core = core or core_folder() / "lib"
     # Debian's toolchain lacks the library for what Testing and Foundation have together, which nothing here uses.
     flags = ["-Xlinker", f"-L{core}", "-Xlinker", "-rpath", "-Xlinker", f"{core}"]
     flags += ["-Xswiftc", "-Xfrontend", "-Xswiftc", "-disable-cross-import-overlays"]
