@@ -42,7 +42,8 @@ def findings(path: Path, common: bytes) -> str:
     mark = CLEAN / hashlib.sha256(common + path.read_bytes() + str(path.relative_to(REPOSITORY)).encode()).hexdigest()
     if mark.exists():
         return ""
-    command = [PROGRAM, "-p", DATABASE.parent, "--quiet", "--removed-arg=-fno-gnu-unique", path]  # which GCC alone knows
+    of_gcc = "--removed-arg=-fno-gnu-unique"
+    command = [PROGRAM, "-p", DATABASE.parent, "--quiet", of_gcc, path]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         CLEAN.mkdir(parents=True, exist_ok=True)
