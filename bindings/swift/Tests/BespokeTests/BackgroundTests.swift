@@ -83,12 +83,6 @@ private final class App: @unchecked Sendable {
     }
 }
 
-private func anonymousBytes() -> Int64 {
-    let status = (try? String(contentsOfFile: "/proc/self/status", encoding: .utf8)) ?? ""
-    let line = status.split(separator: "\n").first { $0.hasPrefix("RssAnon:") }
-    return (line?.split(whereSeparator: \.isWhitespace).dropFirst().first).flatMap { Int64($0) }.map { $0 * 1024 } ?? 0
-}
-
 extension Outcome {
     fileprivate var report: TrainReport? {
         switch self {

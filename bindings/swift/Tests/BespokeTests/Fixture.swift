@@ -110,3 +110,10 @@ func hexadecimal(_ data: Data) -> String {
     hash.update(data: data)
     return hash.finalize().map { String($0 >> 4, radix: 16) + String($0 & 15, radix: 16) }.joined()
 }
+
+/// What this process holds on Linux; 0 elsewhere.
+func anonymousBytes() -> Int64 {
+    let status = (try? String(contentsOfFile: "/proc/self/status", encoding: .utf8)) ?? ""
+    let line = status.split(separator: "\n").first { $0.hasPrefix("RssAnon:") }
+    return (line?.split(whereSeparator: \.isWhitespace).dropFirst().first).flatMap { Int64($0) }.map { $0 * 1024 } ?? 0
+}
