@@ -6,12 +6,18 @@ import Foundation
 
 open class BGTask: NSObject {
     public let identifier: String
-    public var expirationHandler: (() -> Void)?
     let ended: @Sendable (Bool) -> Void
+    private let lock = NSLock()
+    private var handler: (() -> Void)?
 
     init(_ identifier: String, ended: @escaping @Sendable (Bool) -> Void) {
         self.identifier = identifier
         self.ended = ended
+    }
+
+    public var expirationHandler: (() -> Void)? {
+        get { lock.withLock { handler } }
+        set { lock.withLock { handler = newValue } }
     }
 
     public func setTaskCompleted(success: Bool) {
