@@ -42,7 +42,7 @@ final class ArchiveServer: @unchecked Sendable {
         self.listener = listener
         Thread { [self] in
             while case let connection = accept(listener, nil, nil), connection >= 0 {
-                answer(connection)
+                Thread { [self] in answer(connection) }.start()  // a client that was cancelled may keep one for a while
             }
         }.start()
     }
