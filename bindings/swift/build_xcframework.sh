@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# build_xcframework.sh EXECUTORCH [PLATFORM ...]: CBespoke.xcframework beside this script, which Package.swift takes on a Mac: the core as
+# build_xcframework.sh EXECUTORCH [PLATFORM ...]: CBespoke.xcframework next to this script, which Package.swift takes on a Mac: the core as
 # a static framework for each of ios, ios-simulator and macos (all three unless named), arm64.
 #
 # EXECUTORCH is a checkout of the version that pyproject.toml pins, with its submodules, which is built first: the runtime, the data

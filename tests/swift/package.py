@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -56,3 +57,10 @@ def compilers() -> list[str]:
     """Folders of the GCC whose C++ headers the tree has. Clang would take the newest one, of which there are no headers."""
     versions = {folder.name for folder in TREE.glob("usr/include/c++/*")}
     return [f"/{folder.relative_to(TREE)}" for folder in TREE.glob("usr/lib/gcc/*/*") if folder.name in versions]
+
+
+def check_refused(file: Path, said: str) -> None:
+    """Holds what the compiler said of a file: an error at each line that ends in `// wrong`, and at no other."""
+    refused = {int(line) for line in re.findall(rf"{file.name}:(\d+):\d+: error:", said)}
+    lines = file.read_text(encoding="utf-8").splitlines()
+    assert refused == {number for number, line in enumerate(lines, 1) if line.endswith("// wrong")}, said

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.apple.mlx.vectors import write_vectors
-from tests.swift.package import BUILT, PACKAGE, REPOSITORY, swift, toolchain
+from tests.swift.package import BUILT, PACKAGE, REPOSITORY, check_refused, swift, toolchain
 
 pytestmark = pytest.mark.swift
 
@@ -86,9 +86,7 @@ def test_the_code_of_the_docs_type_checks(compiled: str) -> None:
 def test_wrong_uses_do_not_type_check(name: str, compiled: str) -> None:
     file = Path(__file__).with_name(f"{name}.swift")
     said = type_check(file, check=False).stdout
-    refused = {int(line) for line in re.findall(rf"{file.name}:(\d+):\d+: error:", said)}
-    lines = file.read_text(encoding="utf-8").splitlines()
-    assert refused == {number for number, line in enumerate(lines, 1) if line.endswith("// wrong")}, said
+    check_refused(file, said)
 
 
 def type_check(*arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:

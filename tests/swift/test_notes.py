@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.swift.package import NOTES, NOTES_BUILT, NOTES_FLAGS, REPOSITORY, swift, toolchain
+from tests.swift.package import NOTES, NOTES_BUILT, NOTES_FLAGS, REPOSITORY, check_refused, swift, toolchain
 
 pytestmark = pytest.mark.swift
 
@@ -33,9 +33,7 @@ def test_wrong_screens_do_not_type_check(notes_compiled: None) -> None:
     file = Path(__file__).with_name("WrongScreens.swift")
     modules = NOTES_BUILT / "debug" / "Modules"
     said = toolchain("swiftc", "-typecheck", "-swift-version", "6", "-I", modules, file, check=False).stdout
-    refused = {int(line) for line in re.findall(rf"{file.name}:(\d+):\d+: error:", said)}
-    lines = file.read_text(encoding="utf-8").splitlines()
-    assert refused == {number for number, line in enumerate(lines, 1) if line.endswith("// wrong")}, said
+    check_refused(file, said)
 
 
 def test_it_is_formatted(has_toolchain: None) -> None:

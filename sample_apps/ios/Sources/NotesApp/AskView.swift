@@ -22,7 +22,7 @@ struct AskView: View {
             }
             if let answers = asked.answers {
                 Section {
-                    Beside {
+                    SideBySide {
                         AnswerView(title: words(.askBefore), answer: answers.before)
                         AnswerView(title: words(.askAfter), answer: answers.after)
                     }

@@ -7,7 +7,7 @@ struct NoteRow: View {
     let delete: @MainActor () -> Void
 
     var body: some View {
-        Beside {
+        SideBySide {
             Text(text).frame(maxWidth: .infinity, alignment: .leading)
             Button(role: .destructive, action: delete) {
                 Image(systemName: "trash")

@@ -30,7 +30,7 @@ public protocol Program {
     func run(operands: [UnsafeRawBufferPointer], results: [UnsafeMutableRawBufferPointer]) throws
 }
 
-/// An engine that says what it takes beside the process's memory. It counts towards the limit of a model and in reports.
+/// An engine that says what it takes outside the process's memory. It counts towards the limit of a model and in reports.
 public protocol MemoryReportingEngine: Engine {
     /// The most bytes since the last call that the engine held outside the process's memory, on a graphics card for instance, or took and
     /// gave back within a run. It is asked after each run.

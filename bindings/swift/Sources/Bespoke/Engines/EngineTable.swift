@@ -12,7 +12,7 @@ public struct EngineTable: Sendable {
         make = { swiftTable(engine) }
     }
 
-    /// A table that an engine in C or C++ fills, anew for each model. It throws an ``EngineError`` where the engine cannot be had.
+    /// A table that an engine in C or C++ fills for each model. It throws an ``EngineError`` where the engine cannot be had.
     package init(_ make: @escaping @Sendable () throws -> bespoke_engine) {
         self.make = make
     }

@@ -2,7 +2,7 @@
 import SwiftUI
 
 /// Side by side, and one below the other where letters are so large that what stands side by side is too narrow to read.
-struct Beside<Content: View>: View {
+struct SideBySide<Content: View>: View {
     @Environment(\.dynamicTypeSize) private var size
     @ViewBuilder let content: () -> Content
 
