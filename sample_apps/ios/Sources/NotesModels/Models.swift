@@ -2,8 +2,8 @@
 import Bespoke
 import Foundation
 
-/// The user's model, and next to it the same bundle with a state that nothing is ever added to: what answers as the app came. Each is opened
-/// when it is first needed. One use at a time, so nobody closes what another one uses.
+/// The user's model, and next to it the same bundle with a state that nothing is ever added to: what answers as the app came. Each is
+/// opened when it is first needed. One use at a time, so nobody closes what another one uses.
 public actor Models {
     private let bundle: URL
     private let usersState: URL
