@@ -17,7 +17,10 @@ from bespoke.ops.operators import operator_workspace_bytes
 from tests.native.kernels_lab import Lab, Packed
 
 PRODUCTS = ("linear_int4", "linear_int4_transposed")
-FUSED = ("AVX2", "AVX-512", "NEON")
+# Sets that multiply a few rows, or any number of them, by whole numbers.
+FEW_BY_WHOLE_NUMBERS = ("AVX2", "AVX-512", "AMX", "NEON dotprod", "NEON i8mm")
+BY_WHOLE_NUMBERS = ("NEON i8mm",)
+VECTOR_ROWS = 8  # at most, that are few
 TOLERANCE = 2e-6  # of the norm of a row: what sums of 256, added up, leave in fp32
 
 
@@ -58,26 +61,76 @@ def dense_rows(w: Packed, tokens: np.ndarray) -> torch.Tensor:
     return found
 
 
+def arithmetic(name: str, rows: int, instructions: str) -> str:
+    """How a set computes a product, or the head: sets with the same arithmetic give the same bits."""
+    forward = name == "linear_int4"
+    if instructions == "baseline":
+        return "rounded products"
+    if instructions in BY_WHOLE_NUMBERS and (forward or name == "head"):
+        return "whole numbers" if forward else "whole numbers and fused"
+    if forward and rows <= VECTOR_ROWS and instructions in FEW_BY_WHOLE_NUMBERS:
+        return "whole numbers"
+    return "parts in bf16" if instructions == "AMX" else "fused"
+
+
+def all_the_same(answers: dict[str, set[bytes]]) -> None:
+    for kind, values in answers.items():
+        assert len(values) == 1, f"the bits of {kind} differ from one instruction set to the other"
+
+
 def check_product(
     lab: Lab, name: str, rows: int, w: Packed, *, sets: tuple[str, ...] | None = None, threads: tuple[int, ...] = (2, 3)
 ) -> None:
-    """Close to the reference, and the same bits on any number of threads and on all sets with fused multiplication."""
+    """Close to the reference, and the same bits on any number of threads and on all sets that compute alike."""
     x = random(rows, w.columns if name == "linear_int4" else w.codes.shape[0], seed=rows)
     expected = reference(name, x, w)
     size = np.linalg.norm(x.astype(np.float64)) * np.abs(w.scales.astype(np.float64)).max() * 8 + 1e-30
-    fused = {}
+    alike: dict[str, set[bytes]] = {}
     for instructions in sets or lab.sets:
         answer = lab.product(name, x, w, instructions=instructions)
         (found,) = answer.results
         assert np.abs(found - expected).max() <= TOLERANCE * size, instructions
-        assert answer.workspace_bytes <= operator_workspace_bytes(name, rows, 1)
+        assert answer.workspace_bytes <= operator_workspace_bytes(name, rows)
         for count in threads:
             other = lab.product(name, x, w, instructions=instructions, threads=count)
             assert other.results[0].tobytes() == found.tobytes(), f"{instructions}, {count} threads"
-            assert other.workspace_bytes <= operator_workspace_bytes(name, rows, count)
-        if instructions in FUSED:
-            fused[instructions] = found.tobytes()
-    assert len(set(fused.values())) <= 1, f"the bits of {', '.join(fused)} differ"
+            assert other.workspace_bytes <= operator_workspace_bytes(name, rows)
+        alike.setdefault(arithmetic(name, rows, instructions), set()).add(found.tobytes())
+    all_the_same(alike)
+
+
+def hard_rows(rows: int, columns: int) -> np.ndarray:
+    """In turns: normal numbers, some of them a thousand times larger, and of very different sizes."""
+    x = random(rows, columns, seed=1)
+    x[1::3, 5::97] *= 1000
+    x[2::3] *= np.exp2(6 * random(*x[2::3].shape, seed=2))
+    return x
+
+
+def check_exactness(lab: Lab, rows: int, out: int, columns: int) -> None:
+    x, w = hard_rows(rows, columns), packed(out, columns)
+    expected = reference("linear_int4", x, w)
+    dense = dense_rows(w, np.arange(out)).float()
+    in_fp32 = (torch.from_numpy(x) @ dense.t()).double().numpy()
+    allowed = 2 * np.linalg.norm(in_fp32 - expected, axis=1) + 1e-7 * np.linalg.norm(expected, axis=1)
+    for instructions in lab.sets:
+        (found,) = lab.product("linear_int4", x, w, instructions=instructions).results
+        assert (np.linalg.norm(found - expected, axis=1) <= allowed).all(), instructions
+
+
+def check_rows_alone(lab: Lab) -> None:
+    """For each number of rows that are few; for any number where all are multiplied by whole numbers."""
+    for out, columns in ((5, 300), (100, 33), (300, 896)):
+        x, w = hard_rows(21, columns), packed(out, columns)
+        for instructions in lab.sets:
+            alone = b"".join(
+                lab.product("linear_int4", x[i : i + 1], w, instructions=instructions).results[0].tobytes()
+                for i in range(len(x))
+            )
+            most = len(x) if instructions in BY_WHOLE_NUMBERS else VECTOR_ROWS
+            for rows in range(2, most + 1):
+                (found,) = lab.product("linear_int4", x[:rows], w, instructions=instructions, threads=2).results
+                assert alone.startswith(found.tobytes()), (instructions, rows, out, columns)
 
 
 def start_state(h: np.ndarray, *, gradient: bool) -> list[np.ndarray]:
@@ -93,7 +146,7 @@ def run_head(
     for start in range(0, w.codes.shape[0], chunk):
         part = Packed(w.codes[start : start + chunk], w.scales[start : start + chunk], 0, w.columns)
         answer = lab.head(h, part, targets, start, state, **how)
-        assert answer.workspace_bytes <= operator_workspace_bytes("head_chunk_int4", h.shape[0], how.get("threads", 1))
+        assert answer.workspace_bytes <= operator_workspace_bytes("head_chunk_int4", h.shape[0])
         state = list(answer.results)
     return state
 
@@ -108,7 +161,7 @@ def check_head(
     size = float(h64.norm(dim=-1).max() * dense.norm(dim=-1).max())
     loss_error = 2e-6 * size + 1e-6 * float(np.log(out) + 1)
     p = torch.softmax(logits, -1)
-    fused = {}
+    alike: dict[str, set[bytes]] = {}
     for instructions in sets or lab.sets:
         state = run_head(lab, h, w, targets, chunk, instructions=instructions)
         m, total, label, best, acc = (torch.from_numpy(value.copy()) for value in state)
@@ -125,9 +178,9 @@ def check_head(
             assert [a.tobytes() for a in same] == [a.tobytes() for a in state], f"{instructions}, {threads} threads"
         without = run_head(lab, h, w, targets, chunk, gradient=False, instructions=instructions)
         assert [a.tobytes() for a in without] == [a.tobytes() for a in state[:4]]
-        if instructions in FUSED:
-            fused[instructions] = b"".join(value.tobytes() for value in state)
-    assert len(set(fused.values())) <= 1, f"the bits of {', '.join(fused)} differ"
+        bits = b"".join(value.tobytes() for value in state)
+        alike.setdefault(arithmetic("head", rows, instructions), set()).add(bits)
+    all_the_same(alike)
 
 
 ADD, SUBTRACT, MULTIPLY, SIGMOID, TANH, CONSTANT = range(6)

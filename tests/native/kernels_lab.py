@@ -17,7 +17,7 @@ from tests.conftest import REPOSITORY
 from tests.native.lab_process import end
 
 NATIVE = REPOSITORY / "bindings" / "native"
-SETS = ("baseline", "AVX2", "AVX-512", "NEON", "AMX")
+SETS = ("baseline", "AVX2", "AVX-512", "NEON", "AMX", "NEON dotprod", "NEON i8mm")
 OPERATIONS = (
     "sets",
     "linear_int4",
@@ -54,7 +54,7 @@ class Lab:
 
     def __init__(self, command: Sequence[str | Path]) -> None:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        *flags, best = self._ask([0] * 12, []).read(np.int64, 6)
+        *flags, best = self._ask([0] * 12, []).read(np.int64, len(SETS) + 1)
         self.sets = tuple(name for name, flag in zip(SETS, flags, strict=True) if flag)
         self.best = SETS[int(best)]
 
@@ -189,11 +189,17 @@ def compile_lab(folder: Path, compiler: str = "g++", *flags: str) -> Path:
     avx2 = ("-mavx2", "-mfma", "-mf16c")
     avx512 = (*avx2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl")
     extra = {"avx2": avx2, "avx512": avx512, "amx": (*avx512, "-mamx-tile", "-mamx-bf16")}
+    extra |= {"neon_dot": ("-march=armv8.2-a+dotprod",), "neon_i8mm": ("-march=armv8.2-a+dotprod+i8mm",)}
     if x86:
-        extra["dispatch"] = ("-DBESPOKE_AMX",)
-    sets = ["avx2", "avx512", "amx"] if x86 else ["neon"] if arm else []
-    kernels = ["products", "prepared", "elementwise", "dispatch", "baseline", *sets]
-    sources = [*(f"kernels/{name}" for name in kernels), "platform/linux/processor"]
+        extra["features"] = extra["dispatch"] = ("-DBESPOKE_AMX",)
+    of_processor = ["avx2", "avx512", "amx"] if x86 else ["neon", "neon_dot", "neon_i8mm"] if arm else []
+    sets = ["baseline", *of_processor]
+    drivers = ("linear", "head", "direct", "prepared", "vector", "elementwise", "features", "dispatch")
+    sources = [
+        *(f"kernels/{name}" for name in drivers),
+        *(f"kernels/sets/{name}" for name in sets),
+        "platform/linux/processor",
+    ]
     common = ["-std=c++17", "-O2", "-ffp-contract=off", f"-I{NATIVE / 'src'}", "-pthread", *flags]
     objects = []
     for source in (NATIVE / "src" / f"{name}.cpp" for name in sources):

@@ -2,8 +2,8 @@
 """The native kernels against the torch reference in float64, on every instruction set that this processor or an emulator has:
 odd sizes, slices of columns, one row to hundreds; the same bits for any number of threads; no more workspace than Python says.
 
-AVX2, AVX-512 and NEON give the same bits. The last bits of two others differ: the baseline rounds products and sums one after the
-other, AMX adds products of parts.
+AVX2, AVX-512 and NEON give the same bits. The last bits of others differ: the baseline rounds products and sums one after the
+other, AMX adds products of parts, and few rows are multiplied as whole numbers, many of them with i8mm.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from tests.native.kernels_checked import (
     SIGMOID,
     TANH,
     check_elementwise,
+    check_exactness,
     check_head,
     check_product,
+    check_rows_alone,
     dense_rows,
     lab,
     packed,
     random,
+    reference,
     run_head,
 )
 from tests.native.kernels_lab import Lab, Packed, compile_lab, missing
@@ -71,6 +74,39 @@ def test_products_of_the_sizes_of_models(lab: Lab, name: str, rows: int, out: in
 @pytest.mark.parametrize("rows", range(1, 301, 13))
 def test_products_of_every_number_of_rows(lab: Lab, name: str, rows: int) -> None:
     check_product(lab, name, rows, packed(172, 300))
+
+
+@pytest.mark.parametrize(("out", "columns"), [(96, 2048), (64, 4864)])
+@pytest.mark.parametrize("rows", [3, 24])
+def test_whole_numbers_are_as_exact_as_floats(lab: Lab, rows: int, out: int, columns: int) -> None:
+    """In the norm of a row's results: at most twice the error of fp32."""
+    check_exactness(lab, rows, out, columns)
+
+
+def test_a_row_has_the_same_bits_alone_and_among_others(lab: Lab) -> None:
+    check_rows_alone(lab)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("rows", [2, 20])
+def test_what_is_not_a_number_shows_in_its_row(lab: Lab, bad: float, rows: int) -> None:
+    x, w = random(rows, 300, seed=1), packed(40, 300)
+    x[1, 5] = bad
+    for instructions in lab.sets:
+        (found,) = lab.product("linear_int4", x, w, instructions=instructions).results
+        assert (~np.isfinite(found)).any(1).tolist() == [row == 1 for row in range(rows)], instructions
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-44, 1e-38, 1e-30, 1e30])
+def test_rows_of_any_size(lab: Lab, size: float) -> None:
+    """Below the numbers whose bits are all kept, a row becomes less exact; it does not become something else."""
+    x, w = random(4, 300, seed=1) * np.float32(size), packed(40, 300)
+    expected = reference("linear_int4", x, w)
+    for instructions in lab.sets:
+        (found,) = lab.product("linear_int4", x, w, instructions=instructions).results
+        np.testing.assert_allclose(
+            found, expected, rtol=1e-4, atol=1e-36 + 1e-5 * np.abs(expected).max(), err_msg=instructions
+        )
 
 
 @quick

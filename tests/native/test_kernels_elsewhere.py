@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import platform
 from pathlib import Path
 
@@ -12,9 +13,12 @@ import pytest
 import bespoke.ops  # noqa: F401  (registers the operators that serve as the reference)
 from tests.native.kernels_checked import (
     PRODUCTS,
+    arithmetic,
     check_elementwise,
+    check_exactness,
     check_head,
     check_product,
+    check_rows_alone,
     lab,
     packed,
     random,
@@ -37,43 +41,73 @@ def bits(answer: Answer) -> list[bytes]:
     return [value.tobytes() for value in answer.results]
 
 
-def compare(lab: Lab, other: Lab, instructions: str, rows: int, out: int, columns: int) -> None:
-    """The same bits as this processor's fused instructions."""
-    here = next((name for name in lab.sets if name != "baseline"), None)
+def compare(lab: Lab, other: Lab, rows: int, out: int, columns: int) -> None:
+    """The same bits as the sets of this processor that compute alike."""
     w = packed(out, columns)
+    h, targets = random(rows, columns, seed=2), np.zeros(rows, np.int64)
+    state = start_state(h, gradient=True)
     for name in PRODUCTS:
-        check_product(other, name, rows, w, sets=(instructions,), threads=(3,))
+        check_product(other, name, rows, w, threads=(3,))
         x = random(rows, w.columns if name == "linear_int4" else out, seed=1)
-        if here:
-            assert bits(lab.product(name, x, w, instructions=here)) == bits(
-                other.product(name, x, w, instructions=instructions)
-            )
-    check_head(other, rows, out, columns, out, sets=(instructions,))
-    if here:
-        h, targets = random(rows, columns, seed=2), np.zeros(rows, np.int64)
-        state = start_state(h, gradient=True)
+        for here, there in alike(name, rows, lab, other):
+            ours = lab.product(name, x, w, instructions=here)
+            assert bits(ours) == bits(other.product(name, x, w, instructions=there)), (here, there)
+    check_head(other, rows, out, columns, out)
+    for here, there in alike("head", rows, lab, other):
         ours = lab.head(h, w, targets, 0, state, instructions=here)
-        assert bits(ours) == bits(other.head(h, w, targets, 0, state, instructions=instructions))
+        assert bits(ours) == bits(other.head(h, w, targets, 0, state, instructions=there)), (here, there)
+
+
+def alike(name: str, rows: int, lab: Lab, other: Lab) -> list[tuple[str, str]]:
+    pairs = itertools.product(lab.sets, other.sets)
+    return [(a, b) for a, b in pairs if a != "baseline" and arithmetic(name, rows, a) == arithmetic(name, rows, b)]
+
+
+ARM_SETS = {
+    "cortex-a57": ("baseline", "NEON"),
+    "cortex-a76": ("baseline", "NEON", "NEON dotprod"),
+    "max": ("baseline", "NEON", "NEON dotprod", "NEON i8mm"),
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processor", ["max", "cortex-a57"])
+@pytest.mark.parametrize("processor", ARM_SETS)
 def test_arm64_gives_the_bits_of_this_processor(lab: Lab, arm_lab: Path, processor: str) -> None:
     with Lab(["qemu-aarch64-static", "-cpu", processor, arm_lab]) as arm:
-        assert (arm.sets, arm.best) == (("baseline", "NEON"), "NEON")
+        assert (arm.sets, arm.best) == (ARM_SETS[processor], ARM_SETS[processor][-1])
         for shape in ((1, 40, 33), (7, 300, 172), (31, 64, 300)):
-            compare(lab, arm, "NEON", *shape)
+            compare(lab, arm, *shape)
+        check_exactness(arm, 3, 96, 2048)
+        check_exactness(arm, 24, 96, 2048)
         here = next((name for name in lab.sets if name != "baseline"), None)
         neon = check_elementwise(arm, 1000, ("NEON",))
         assert here is None or neon["NEON"] == check_elementwise(lab, 1000, (here,))[here]
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("masked", "best"), [("i8mm", "NEON dotprod"), ("dotprod", "NEON"), ("i8mm,dotprod", "NEON"), ("amx", "NEON i8mm")]
+)
+def test_features_are_masked_by_the_environment(
+    arm_lab: Path, masked: str, best: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BESPOKE_MASKED_FEATURES", masked)
+    with Lab(["qemu-aarch64-static", "-cpu", "max", arm_lab]) as arm:
+        assert arm.best == best
+
+
+@pytest.mark.slow
+def test_rows_alone_on_arm64(arm_lab: Path) -> None:
+    with Lab(["qemu-aarch64-static", "-cpu", "max", arm_lab]) as arm:
+        check_rows_alone(arm)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 2, 5, 6, 7, 9, 12, 13, 64, 129])
 def test_arm64_on_more_shapes(lab: Lab, arm_lab: Path, rows: int) -> None:
-    with Lab(["qemu-aarch64-static", arm_lab]) as arm:
+    with Lab(["qemu-aarch64-static", "-cpu", "max", arm_lab]) as arm:
         for out, columns in ((33, 172), (172, 64), (300, 300), (64, 32), (1, 1)):
-            compare(lab, arm, "NEON", rows, out, columns)
+            compare(lab, arm, rows, out, columns)
 
 
 @pytest.fixture(scope="session")

@@ -158,7 +158,7 @@ void measure(const Request& r) {
   const Table& table = *table_of(static_cast<InstructionSet>(r.set));
   std::vector<float> x(static_cast<size_t>(r.rows * std::max(r.out, r.columns))), y(x.size());
   for (float& value : x) value = static_cast<float>(random() % 2001) / 1000 - 1;
-  Workspace workspace(head_workspace_bytes(r.rows, parallel.threads));
+  Workspace workspace(head_workspace_bytes(r.rows));
   std::vector<double> took;
   if (r.start == HeadGradient) {
     std::vector<float> m(r.rows, -1e30f), l(r.rows), label(r.rows);
@@ -203,7 +203,7 @@ void answer(const Request& r) {
   const size_t threads = static_cast<size_t>(r.threads);
   const Parallel parallel = pool(threads);
   const bool head = r.operation == Head || r.operation == HeadGradient;
-  const size_t bytes = head ? head_workspace_bytes(r.rows, threads) : r.operation == Embedding ? 0 : product_workspace_bytes(threads);
+  const size_t bytes = head ? head_workspace_bytes(r.rows) : r.operation == Embedding ? 0 : product_workspace_bytes();
   Workspace workspace(bytes);
   const auto codes = read_array<uint8_t>(r.out * r.groups * 16);
   const auto scales = read_array<uint16_t>(r.out * r.groups);
@@ -248,9 +248,10 @@ void answer(const Request& r) {
 int main() {
   Request r;
   while (std::fread(&r, sizeof r, 1, stdin) == 1) {
-    if (r.operation == Sets) {  // one flag for each of Baseline, Avx2, Avx512, Neon, Amx, then the one that is chosen
+    if (r.operation == Sets) {  // one flag for each, in the order of InstructionSet, then the one that is chosen
       std::vector<int64_t> sets;
-      for (int64_t i = 0; i < 5; i++) sets.push_back(table_of(static_cast<InstructionSet>(i)) != nullptr);
+      for (int64_t i = 0; i <= static_cast<int64_t>(InstructionSet::NeonI8mm); i++)
+        sets.push_back(table_of(static_cast<InstructionSet>(i)) != nullptr);
       sets.push_back(static_cast<int64_t>(instruction_set(best_table())));
       write_array(sets);
     } else if (r.operation == Measure) {

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from bespoke.ops.live_storage import VIEWS, Step, largest_live
-from bespoke.ops.operators import OPERATORS, THREADS, CallSizes, Int4Operator
+from bespoke.ops.operators import OPERATORS, CallSizes, Int4Operator
 
 aten = torch.ops.aten
 
@@ -67,7 +67,7 @@ def _scratch_bytes(node: torch.fx.Node, result_bytes: int, native: bool) -> int:
     if record is None:
         return 0
     operator, sizes = record
-    return operator.native_workspace(sizes.first[0], THREADS) if native else operator.torch_workspace(sizes)
+    return operator.native_workspace(sizes.first[0]) if native else operator.torch_workspace(sizes)
 
 
 def flops(module: torch.fx.GraphModule) -> int:

@@ -5,9 +5,10 @@ An out variant is the schema for an engine that writes results to given buffers 
 the operand of its name: `acc_out` with `acc`, `m_out` with `m`, and so on. No other operand overlaps a result. Engines
 register them in the same namespace `bespoke`.
 
-The workspace of the native operators is the same for all instruction sets. Its C++ counterparts are
-`product_workspace_bytes` and `head_workspace_bytes` in bindings/native/src/kernels/products.cpp; a test compares them.
-Operands are never copied. A thread decodes a panel of weights at a time, and the head keeps the logits of a sub-tile.
+The workspace of the native operators is the same for all instruction sets and any number of threads. Its C++ counterparts are
+`product_workspace_bytes` and `head_workspace_bytes` in bindings/native/src/kernels; a test compares them. A thread decodes a
+panel of weights at a time. Instruction sets that multiply something else than floats keep what rows become in what is left: as
+many rows at a time as fit. The head keeps the logits of a sub-tile.
 """
 
 from __future__ import annotations
@@ -22,8 +23,7 @@ from bespoke.ops.int4 import decode_bytes
 
 __all__ = ["OPERATORS", "OUT_VARIANTS", "CallSizes", "Int4Operator", "operator_workspace_bytes"]
 
-THREADS = 8  # that compute an operator together; a larger pool leaves the rest idle
-PANEL_BYTES = 256 * 32 * 4  # decoded weights of a thread
+SCRATCH_BYTES = 8 * 256 * 32 * 4  # panels of decoded weights for 8 threads; a larger pool leaves the rest idle
 HEAD_ROWS = 256  # rows of h whose logits are held at once
 ALIGNMENT = 64  # bytes, the most that aligning an address costs
 LOGITS_BYTES = (256 + 16) * 4  # of a row of h: logits for the vocabulary rows of a sub-tile, padded
@@ -45,22 +45,22 @@ class Int4Operator:
 
     flops:             multiplications and additions of a call
     torch_workspace:   bytes that the torch implementation takes in addition to operands and results
-    native_workspace:  the same for the native kernels, by rows of the first operand and threads of the pool
+    native_workspace:  the same for the native kernels, by rows of the first operand
     """
 
     name: str
     out_variant: str
     flops: Callable[[CallSizes], int]
     torch_workspace: Callable[[CallSizes], int]
-    native_workspace: Callable[[int, int], int]
+    native_workspace: Callable[[int], int]
 
 
-def _panels(rows: int, threads: int) -> int:
-    return max(1, min(threads, THREADS)) * PANEL_BYTES + ALIGNMENT
+def _scratch(rows: int) -> int:
+    return SCRATCH_BYTES + ALIGNMENT
 
 
-def _head_workspace(rows: int, threads: int) -> int:
-    return _panels(rows, threads) + min(rows, HEAD_ROWS) * LOGITS_BYTES + HEAD_ROWS * 4
+def _head_workspace(rows: int) -> int:
+    return _scratch(rows) + min(rows, HEAD_ROWS) * LOGITS_BYTES + HEAD_ROWS * 4
 
 
 def _decoded(call: CallSizes) -> int:
@@ -90,21 +90,21 @@ OPERATORS: dict[str, Int4Operator] = {
             f"linear_int4.out(Tensor x, {_WEIGHT}, *, Tensor(a!) out) -> Tensor(a!)",
             flops=lambda call: 2 * call.first[0] * call.codes[0] * call.columns,
             torch_workspace=_decoded,
-            native_workspace=_panels,
+            native_workspace=_scratch,
         ),
         Int4Operator(
             "linear_int4_transposed",
             f"linear_int4_transposed.out(Tensor g, {_WEIGHT}, *, Tensor(a!) out) -> Tensor(a!)",
             flops=lambda call: 2 * call.first[0] * call.columns * call.first[1],
             torch_workspace=_decoded,
-            native_workspace=_panels,
+            native_workspace=_scratch,
         ),
         Int4Operator(
             "embedding_int4",
             "embedding_int4.out(Tensor tokens, Tensor codes, Tensor scales, int columns, *, Tensor(a!) out) -> Tensor(a!)",
             flops=lambda call: 0,
             torch_workspace=lambda call: call.result_bytes * 3 // 2,
-            native_workspace=lambda rows, threads: 0,
+            native_workspace=lambda rows: 0,
         ),
         Int4Operator(
             "head_chunk_int4",
@@ -127,12 +127,8 @@ OPERATORS: dict[str, Int4Operator] = {
 OUT_VARIANTS: tuple[str, ...] = tuple(operator.out_variant for operator in OPERATORS.values())
 
 
-def operator_workspace_bytes(name: str, rows: int, threads: int = THREADS) -> int:
-    """Bytes that the native operator `name` (`linear_int4`, ...) takes in addition to operands and results.
-
-    `rows`: rows of x, g or h. `threads`: threads of the pool. The default is the largest number that an operator uses, for
-    a plan that is written before the device is known.
-    """
+def operator_workspace_bytes(name: str, rows: int) -> int:
+    """Bytes that the native operator `name` (`linear_int4`, ...) takes in addition to operands and results: `rows` of x, g or h."""
     if name not in OPERATORS:
         raise GraphError(
             f"operator '{name}'",
@@ -140,4 +136,4 @@ def operator_workspace_bytes(name: str, rows: int, threads: int = THREADS) -> in
             expected=", ".join(OPERATORS),
             next_step="Ask for one of these; other operators say themselves what they take",
         )
-    return OPERATORS[name].native_workspace(rows, threads)
+    return OPERATORS[name].native_workspace(rows)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which counters an element of a tensor comes from; what is made of them is kernels/noise.h, in the processor's instruction set.
+// Which counters an element of a tensor comes from; what is made of them is kernels/loops/noise.h, in the processor's instruction set.
 #include "exec/noise.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace bespoke {
 
 namespace {
 
-#include "kernels/philox.h"
+#include "kernels/loops/philox.h"
 
 constexpr int64_t kPiece = 4096;  // elements that one thread makes at once, in some 10 microseconds
 

@@ -1,51 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of the compiled instruction sets this processor has. Nothing here may use more than the least of them.
-#include "table.h"
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
-
-#include "platform/processor.h"
+// Which tables this processor can run. Nothing here may use more than the least of them.
+#include "kernels/features.h"
+#include "kernels/table.h"
 
 namespace bespoke::kernels {
-
-#if defined(__x86_64__)
 namespace {
-bool has_f16c() {
-  unsigned a, b, c, d;
-  return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+
+// A table with another product, or another one for few rows.
+Table changed(Table table, InstructionSet set, void (*product)(const Product&), bool (*vector)(const Product&)) {
+  table.set = set, table.product = product, table.vector = vector;
+  return table;
 }
-bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c(); }
-bool has_avx512() {
-  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vl");
-}
-#if defined(BESPOKE_AMX)
-bool has_amx() {
-  constexpr unsigned bf16 = 1u << 22, tiles = 1u << 24;
-  unsigned a, b, c, d;
-  return has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & bf16) && (d & tiles) && get_amx_tiles();
-}
-#endif
+
 }  // namespace
-#endif
 
 const Table* table_of(InstructionSet which) {
+  const Features& has = features();
   switch (which) {
     case InstructionSet::Baseline:
       return &baseline_table;
 #if defined(__x86_64__)
     case InstructionSet::Avx2:
-      return has_avx2() ? &avx2_table : nullptr;
-    case InstructionSet::Avx512:
-      return has_avx512() ? &avx512_table : nullptr;
+      return has.avx2 ? &avx2_table : nullptr;
+    case InstructionSet::Avx512: {
+      static const Table table = changed(avx512_table, which, avx512_table.product, avx2_table.vector);
+      return has.avx512 ? &table : nullptr;
+    }
 #if defined(BESPOKE_AMX)
-    case InstructionSet::Amx:
-      return has_amx() ? &amx_table : nullptr;
+    case InstructionSet::Amx: {
+      static const Table table = changed(avx512_table, which, amx_product, avx2_table.vector);
+      return has.amx ? &table : nullptr;
+    }
 #endif
 #elif defined(__aarch64__)
     case InstructionSet::Neon:
       return &neon_table;
+    case InstructionSet::NeonDot: {
+      static const Table table = changed(neon_table, which, neon_table.product, neon_dot_vector);
+      return has.dotprod ? &table : nullptr;
+    }
+    case InstructionSet::NeonI8mm: {
+      static const Table table = changed(neon_table, which, neon_i8mm_product, neon_dot_vector);
+      return has.i8mm ? &table : nullptr;
+    }
 #endif
     default:
       return nullptr;
@@ -53,7 +50,8 @@ const Table* table_of(InstructionSet which) {
 }
 
 const Table& best_table() {
-  constexpr InstructionSet best_first[] = {InstructionSet::Amx, InstructionSet::Avx512, InstructionSet::Avx2, InstructionSet::Neon};
+  constexpr InstructionSet best_first[] = {InstructionSet::Amx,      InstructionSet::Avx512,  InstructionSet::Avx2,
+                                           InstructionSet::NeonI8mm, InstructionSet::NeonDot, InstructionSet::Neon};
   for (InstructionSet which : best_first)
     if (const Table* table = table_of(which)) return *table;
   return baseline_table;
@@ -67,10 +65,14 @@ const char* name_of(InstructionSet which) {
       return "AVX2";
     case InstructionSet::Avx512:
       return "AVX-512";
-    case InstructionSet::Neon:
-      return "NEON";
     case InstructionSet::Amx:
       return "AMX";
+    case InstructionSet::Neon:
+      return "NEON";
+    case InstructionSet::NeonDot:
+      return "NEON dotprod";
+    case InstructionSet::NeonI8mm:
+      return "NEON i8mm";
     default:
       return "baseline";
   }

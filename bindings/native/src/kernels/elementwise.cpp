@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elements shared out among threads, a span at a time. What is neither input nor output lies on the stack.
-#include "products.h"
+#include "kernels/drivers.h"
 
 namespace bespoke::kernels {
 namespace {
@@ -56,11 +56,7 @@ void elementwise(const Table& table, const ElementwiseStep* steps, int64_t numbe
   const int64_t shares = SHARES * static_cast<int64_t>(parallel.threads ? parallel.threads : 1);
   const int64_t share = ceil_div(ceil_div(count, shares), SPAN) * SPAN;
   Spans spans{&table, steps, number, inputs, input_count, outputs, output_count, count, share};
-  const size_t tasks = static_cast<size_t>(ceil_div(count, share));
-  if (tasks == 1)
-    Spans::work(&spans, 0);
-  else
-    parallel.run(parallel.pool, tasks, Spans::work, &spans);
+  run(parallel, ceil_div(count, share), Spans::work, &spans);
 }
 
 }  // namespace bespoke::kernels

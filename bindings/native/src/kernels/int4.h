@@ -51,7 +51,7 @@ struct ElementwiseStep {
 };
 constexpr int64_t ELEMENTWISE_REGISTERS = 24;  // at most, inputs and outputs among them
 
-enum class InstructionSet { Baseline, Avx2, Avx512, Neon, Amx };
+enum class InstructionSet { Baseline, Avx2, Avx512, Neon, Amx, NeonDot, NeonI8mm };
 struct Table;  // the inner loops, compiled for an instruction set
 
 // The best this processor has. The others are for tests: null where the processor or the build lacks one.
@@ -60,8 +60,8 @@ const Table* table_of(InstructionSet which);
 InstructionSet instruction_set(const Table& table);
 const char* name_of(InstructionSet which);
 
-// y [rows, out] = x [rows, columns] W^T. Strides count floats. `workspace` has at least `product_workspace_bytes(threads)` bytes,
-// aligned to 64; the same number as operator_workspace_bytes in sdk/bespoke/ops/operators.py.
+// y [rows, out] = x [rows, columns] W^T. Strides count floats. `workspace` has `product_workspace_bytes()` bytes, aligned to 64; the same
+// number as operator_workspace_bytes in sdk/bespoke/ops/operators.py.
 void linear(const Table& table, const Weight& w, const float* x, int64_t x_stride, int64_t rows, float* y, int64_t y_stride,
             void* workspace, const Parallel& parallel);
 // dx [rows, columns] = g [rows, out] W
@@ -75,7 +75,7 @@ void elementwise(const Table& table, const ElementwiseStep* steps, int64_t numbe
 // The state after these rows of the head.
 void head_chunk(const Table& table, const HeadChunk& chunk, void* workspace, const Parallel& parallel);
 
-size_t product_workspace_bytes(size_t threads);
-size_t head_workspace_bytes(int64_t rows, size_t threads);
+size_t product_workspace_bytes();
+size_t head_workspace_bytes(int64_t rows);
 
 }  // namespace bespoke::kernels

@@ -104,7 +104,7 @@ void product(const Call& call, Stack stack, bool transposed) {
   require(x.size(1) == in);
   float* y = call.floats(5, rows * out);
   const kernels::Parallel parallel = threads();
-  if (void* workspace = call.workspace(kernels::product_workspace_bytes(parallel.threads)))
+  if (void* workspace = call.workspace(kernels::product_workspace_bytes()))
     (transposed ? kernels::linear_transposed : kernels::linear)(table(), w, x.const_data_ptr<float>(), in, rows, y, out, workspace,
                                                                 parallel);
 }
@@ -138,8 +138,7 @@ void head(const Call& call, bool gradient) {
   chunk.from = head_state(call, 5, chunk.rows, chunk.width, gradient);
   chunk.to = head_state(call, gradient ? 10 : 9, chunk.rows, chunk.width, gradient);
   const kernels::Parallel parallel = threads();
-  if (void* workspace = call.workspace(kernels::head_workspace_bytes(chunk.rows, parallel.threads)))
-    kernels::head_chunk(table(), chunk, workspace, parallel);
+  if (void* workspace = call.workspace(kernels::head_workspace_bytes(chunk.rows))) kernels::head_chunk(table(), chunk, workspace, parallel);
 }
 
 void head_chunk(const Call& call, Stack stack) { head(call, false); }

@@ -2,21 +2,19 @@
 // x86-64 with AMX: fp32 products on tiles of bf16. A float is the sum of three bf16 numbers, a decoded weight (15 significant bits)
 // that of two, both exactly; five of the six products of such parts are taken. The sixth is less than what one addition in fp32
 // rounds away. Sums are fp32, in the order of the tiles: their last bits are not those of fused multiply-adds.
-#include "avx512.h"
-#include "table.h"
+#include "kernels/sets/avx512.h"
+
+#include "kernels/drivers.h"
 
 namespace bespoke::kernels {
 namespace {
 
+using vec = Vectors::vec;
 constexpr int64_t SIDE = 16;  // rows of a tile, and columns of a result's
 constexpr int64_t STEP = 32;  // summands of a tile: 64 bytes of bf16
 constexpr int64_t TILE = SIDE * STEP;
-constexpr int64_t MOST_ROWS = 256;
 constexpr int PARTS = 3, WEIGHT_PARTS = 2;
 static_assert(DEPTH % STEP == 0 && BLOCK == 2 * SIDE, "panels are pairs of tiles");
-
-// Of rows in three parts, for every thread that comes here: as tiles [row block][step][part].
-alignas(64) thread_local uint16_t parts_of_rows[MOST_ROWS * DEPTH * PARTS];
 
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start = 0, reserved[14] = {};
@@ -46,33 +44,26 @@ inline __m512i interleaved(vec a, vec b) {
   return _mm512_mask_blend_epi16(0xaaaaaaaa, low, _mm512_castps_si512(b));
 }
 
-// a [rows][K] in parts; rows and summands up to a whole tile are zero.
-void prepare(const float* a, int64_t stride, int64_t rows, int64_t K) {
-  const int64_t steps = (K + STEP - 1) / STEP;
-  uint16_t* parts = parts_of_rows;
-  for (int64_t t = 0; t < rows; t++) {
-    uint16_t* to = parts + t / SIDE * steps * PARTS * TILE + t % SIDE * STEP;
-    for (int64_t k = 0; k < K; k += STEP, to += PARTS * TILE) {
-      const int64_t left = K - k;
-      const float* p = a + t * stride + k;
+// 16 rows of K summands from row t on, in parts, as tiles [step][part]; rows and summands up to a whole tile are zero.
+void prepare(const Operands& o, int64_t t, int64_t K, char* tiles) {
+  uint16_t* to = reinterpret_cast<uint16_t*>(tiles);
+  for (int64_t k = 0; k < K; k += STEP, to += PARTS * TILE)
+    for (int64_t r = 0; r < SIDE; r++) {
+      const int64_t left = t + r < o.rows ? K - k : 0;
+      const float* p = o.a + (left ? (t + r) * o.a_stride + k : 0);
       vec x = _mm512_maskz_loadu_ps(first_lanes(left), p), y = _mm512_maskz_loadu_ps(first_lanes(left - SIDE), p + SIDE);
-      _mm512_store_si512(to, upper_halves(x, y));
-      x = x - upper_half(x), y = y - upper_half(y);
-      _mm512_store_si512(to + TILE, upper_halves(x, y));
-      x = x - upper_half(x), y = y - upper_half(y);
-      _mm512_store_si512(to + 2 * TILE, upper_halves(x, y));
+      for (int part = 0; part < PARTS; part++) {
+        _mm512_store_si512(to + part * TILE + r * STEP, upper_halves(x, y));
+        x = x - upper_half(x), y = y - upper_half(y);
+      }
     }
-  }
-  for (int64_t t = rows; t % SIDE; t++)
-    for (int64_t i = 0; i < steps * PARTS; i++)
-      _mm512_store_si512(parts + (t / SIDE * steps * PARTS + i) * TILE + t % SIDE * STEP, _mm512_setzero_si512());
 }
 
 // 32 summands of 32 columns, in two parts: tiles [part][half of the columns].
 void split_weights(const float* decoded, uint16_t* panel) {
   for (int64_t half = 0; half < 2; half++)
     for (int64_t k = 0; k < STEP; k += 2) {
-      const vec a = load(decoded + k * BLOCK + half * SIDE), b = load(decoded + (k + 1) * BLOCK + half * SIDE);
+      const vec a = Vectors::load(decoded + k * BLOCK + half * SIDE), b = Vectors::load(decoded + (k + 1) * BLOCK + half * SIDE);
       uint16_t* to = panel + half * TILE + k * SIDE;
       _mm512_store_si512(to, interleaved(a, b));
       _mm512_store_si512(to + 2 * TILE, interleaved(a - upper_half(a), b - upper_half(b)));
@@ -120,8 +111,7 @@ void multiply_tiles(const uint16_t* upper, const uint16_t* lower, const uint16_t
 }
 
 // Columns [0, n) of c (+)= the rows in parts times the panel.
-void multiply(const Operands& o, const uint16_t* panel, int64_t K, float* c, int64_t n) {
-  const uint16_t* parts = parts_of_rows;
+void multiply(const Operands& o, const uint16_t* parts, const uint16_t* panel, int64_t K, float* c, int64_t n) {
   const int64_t steps = (K + STEP - 1) / STEP;
   const __mmask16 left = first_lanes(n), right = first_lanes(n - SIDE);
   alignas(64) float sums[2 * SIDE * BLOCK];
@@ -131,64 +121,60 @@ void multiply(const Operands& o, const uint16_t* panel, int64_t K, float* c, int
       const float* y = c + (t + r) * o.c_stride;
       __builtin_prefetch(y, 1), __builtin_prefetch(y + BLOCK - 1, 1);
     }
-    const uint16_t* upper = parts + t / SIDE * steps * PARTS * TILE;
-    (rows > SIDE ? multiply_tiles<true> : multiply_tiles<false>)(upper, upper + steps * PARTS * TILE, panel, steps, sums);
+    const uint16_t* upper = parts + t * DEPTH * PARTS;
+    (rows > SIDE ? multiply_tiles<true> : multiply_tiles<false>)(upper, upper + SIDE * DEPTH * PARTS, panel, steps, sums);
     for (int64_t r = 0; r < rows; r++) {
       float* y = c + (t + r) * o.c_stride;
-      vec x = load(sums + r * BLOCK), z = load(sums + r * BLOCK + SIDE);
+      vec x = Vectors::load(sums + r * BLOCK), z = Vectors::load(sums + r * BLOCK + SIDE);
       if (!o.first || o.keep) {
-        const vec keep = all(o.first ? o.keep[t + r] : 1.0f);
-        x = fused(_mm512_maskz_loadu_ps(left, y), keep, x), z = fused(_mm512_maskz_loadu_ps(right, y + SIDE), keep, z);
+        const vec keep = Vectors::all(o.first ? o.keep[t + r] : 1.0f);
+        x = Vectors::fused(_mm512_maskz_loadu_ps(left, y), keep, x), z = Vectors::fused(_mm512_maskz_loadu_ps(right, y + SIDE), keep, z);
       }
       _mm512_mask_storeu_ps(y, left, x), _mm512_mask_storeu_ps(y + SIDE, right, z);
     }
   }
 }
 
-void forward(const Weight& w, int64_t n0, int64_t n1, const Operands& x, float* panel) {
+void forward(const Weight& w, int64_t n0, int64_t n1, const Operands& x, const char* rows, char* panel) {
   _tile_loadconfig(&config);
   uint16_t* tiles = reinterpret_cast<uint16_t*>(panel);
+  const uint16_t* parts = reinterpret_cast<const uint16_t*>(rows);
   alignas(64) float decoded[STEP * BLOCK];
   Gathered last;
   const int64_t K = (w.columns + STEP - 1) / STEP * STEP;
   for (int64_t n = n0; n < n1; n += BLOCK) {
-    const Rows rows = n + BLOCK <= w.out ? rows_of(w, n, 0) : gather(w, n, 0, K, last);
+    const Rows from = n + BLOCK <= w.out ? rows_of(w, n, 0) : gather(w, n, 0, K, last);
     for (int64_t k = 0; k < K; k += STEP) {
-      decode_transposed(rows, k, decoded, SIDE);
+      Decode::decode_transposed(from, k, decoded, SIDE);
       split_weights(decoded, tiles + k * BLOCK * WEIGHT_PARTS);
     }
-    multiply(x, tiles, w.columns, x.c + n, smaller(BLOCK, n1 - n));
+    multiply(x, parts, tiles, w.columns, x.c + n, smaller(BLOCK, n1 - n));
   }
   _tile_release();
 }
 
-void transposed(const Weight& w, int64_t n0, int64_t n1, const Operands& g, float* panel) {
+void transposed(const Weight& w, int64_t n0, int64_t n1, const Operands& g, const char* rows, char* panel) {
   _tile_loadconfig(&config);
   uint16_t* tiles = reinterpret_cast<uint16_t*>(panel);
+  const uint16_t* parts = reinterpret_cast<const uint16_t*>(rows);
   alignas(64) float decoded[STEP * BLOCK];
   for (int64_t n = n0; n < n1; n += BLOCK) {
     for (int64_t k = 0; k < w.out; k += STEP) {
       const int64_t some = smaller(STEP, w.out - k);
-      decode_rows(w, k, some, n, decoded, SIDE);
+      Decode::decode_rows(w, k, some, n, decoded, SIDE);
       __builtin_memset(decoded + some * BLOCK, 0, static_cast<size_t>(STEP - some) * BLOCK * 4);
       split_weights(decoded, tiles + k * BLOCK * WEIGHT_PARTS);
     }
-    multiply(g, tiles, w.out, g.c + n, smaller(BLOCK, n1 - n));
+    multiply(g, parts, tiles, w.out, g.c + n, smaller(BLOCK, n1 - n));
   }
   _tile_release();
 }
 
-void row(const Weight& w, int64_t index, float* y) { avx512_table.row(w, index, y); }
-void softmax(const Softmax& s, int64_t begin, int64_t end) { avx512_table.softmax(s, begin, end); }
-void elementwise(const ElementwiseStep* steps, int64_t number, float* const* registers, int64_t count) {
-  avx512_table.elementwise(steps, number, registers, count);
-}
-void noise(float* out, int64_t count, const uint32_t* counter, uint64_t seed, bool rademacher) {
-  avx512_table.noise(out, count, counter, seed, rademacher);
-}
+// One buffer of rows: with two, they would be so few that decoding takes a quarter of the time.
+constexpr PreparedLoops loops = {SIDE, DEPTH * PARTS * 2, DEPTH * BLOCK * WEIGHT_PARTS * 2, 1, prepare, forward, transposed};
 
 }  // namespace
 
-extern const Table amx_table = {InstructionSet::Amx, 0, MOST_ROWS, 0, forward, transposed, row, softmax, elementwise, noise, prepare};
+void amx_product(const Product& product) { prepared_product(loops, product); }
 
 }  // namespace bespoke::kernels

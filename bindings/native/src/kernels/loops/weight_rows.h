@@ -3,9 +3,13 @@
 // 4 + 11 significant bits.
 #pragma once
 
+#include "kernels/table.h"
+
 #define UNROLL _Pragma("GCC unroll 32")
 
-inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+namespace bespoke::kernels {
+
+static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // 32 rows of W from some column on.
 struct Rows {
@@ -14,21 +18,23 @@ struct Rows {
   int64_t codes_stride, scales_stride;
 };
 
-inline Rows rows_of(const Weight& w, int64_t n, int64_t k) {
-  return {w.codes + n * w.codes_stride + k / 2, w.scales + n * w.scales_stride + k / 32, w.codes_stride, w.scales_stride};
+static inline Rows rows_of(const Weight& w, int64_t n, int64_t k) {
+  return {w.codes + n * w.codes_stride + k / 2, w.scales + n * w.scales_stride + k / GROUP, w.codes_stride, w.scales_stride};
 }
 
 // The last rows of W where fewer than 32 are left: the last one stands for those that do not exist.
 struct Gathered {
   uint8_t codes[BLOCK * DEPTH / 2];
-  uint16_t scales[BLOCK * DEPTH / 32];
+  uint16_t scales[BLOCK * DEPTH / GROUP];
 };
 
-inline Rows gather(const Weight& w, int64_t n, int64_t k, int64_t columns, Gathered& to) {
+static inline Rows gather(const Weight& w, int64_t n, int64_t k, int64_t columns, Gathered& to) {
   for (int64_t i = 0; i < BLOCK; i++) {
     const Rows from = rows_of(w, smaller(n + i, w.out - 1), k);
     __builtin_memcpy(to.codes + i * DEPTH / 2, from.codes, columns / 2);
-    __builtin_memcpy(to.scales + i * DEPTH / 32, from.scales, columns / 32 * 2);
+    __builtin_memcpy(to.scales + i * DEPTH / GROUP, from.scales, columns / GROUP * 2);
   }
-  return {to.codes, to.scales, DEPTH / 2, DEPTH / 32};
+  return {to.codes, to.scales, DEPTH / 2, DEPTH / GROUP};
 }
+
+}  // namespace bespoke::kernels

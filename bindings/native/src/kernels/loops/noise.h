@@ -4,7 +4,7 @@
 // of the including file's instruction set, and may not fuse a multiplication with an addition.
 #pragma once
 
-#include "philox.h"
+#include "kernels/loops/philox.h"
 
 constexpr double kTwoPi = 6.283185307179586;  // the double nearest to 2 pi: the angle is its product, rounded to double
 constexpr double kUnit = 0x1p-32;

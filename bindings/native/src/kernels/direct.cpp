@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each element of a result has one owner, who adds its summands in the order of their numbers, so that neither the number of threads nor
+// who comes first shows in the bits. Threads take pieces as they get free, since they are not equally fast.
+#include <atomic>
+
+#include "kernels/drivers.h"
+
+namespace bespoke::kernels {
+namespace {
+
+// Enough rows over a panel to make decoding cheap, but no more pages than processors keep the addresses of; and columns taken at a time,
+// so that rows are read half as often.
+constexpr int64_t TALL = 264, WIDE = 2 * BLOCK;
+
+// A product cut into pieces of `width` columns times `height` rows.
+struct Pieces {
+  const DirectLoops* loops;
+  const Product* product;
+  int64_t count, width, height, across;
+  std::atomic<int64_t> next{0};
+
+  int64_t down() const { return ceil_div(product->operands.rows, height); }
+
+  static void work(void* context, size_t index) {
+    Pieces& p = *static_cast<Pieces*>(context);
+    const Product& product = *p.product;
+    const auto columns = product.direction == Direction::Forward ? p.loops->forward : p.loops->transposed;
+    float* panel = reinterpret_cast<float*>(product.scratch + index * PANEL_BYTES);
+    for (int64_t i; (i = p.next.fetch_add(1, std::memory_order_relaxed)) < p.across * p.down();) {
+      const int64_t n = i % p.across * p.width, t = i / p.across * p.height;
+      columns(product.w, n, n + p.width < p.count ? n + p.width : p.count, rows_from(product.operands, t, p.height), panel);
+    }
+  }
+};
+
+}  // namespace
+
+void direct_product(const DirectLoops& loops, const Product& product) {
+  const int64_t threads = used_threads(product.parallel), rows = product.operands.rows;
+  Pieces p;
+  p.loops = &loops, p.product = &product;
+  p.count = product.direction == Direction::Forward ? product.w.out : product.w.columns;
+  p.width = threads == 1 ? WIDE : ceil_div(ceil_div(p.count, SHARES * threads), BLOCK) * BLOCK;
+  if (p.width > WIDE) p.width = WIDE;
+  p.across = ceil_div(p.count, p.width);
+  // Few columns and many threads: rows are shared out as well, though each share decodes the weights again.
+  const int64_t shares = p.across >= threads ? 1 : ceil_div(threads, p.across);
+  p.height = ceil_div(ceil_div(rows, shares), loops.row_step) * loops.row_step;
+  if (p.height > TALL) p.height = TALL / loops.row_step * loops.row_step;
+  const int64_t pieces = p.across * p.down();
+  run(product.parallel, pieces < threads ? pieces : threads, Pieces::work, &p);
+}
+
+}  // namespace bespoke::kernels

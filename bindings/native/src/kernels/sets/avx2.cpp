@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// x86-64 with AVX2, FMA and F16C: tiles of 6 x 16, 12 of the 16 registers.
+#include <immintrin.h>
+
+#include "kernels/drivers.h"
+#include "kernels/loops/columns_x86.h"
+#include "kernels/loops/decode_bytes.h"
+#include "kernels/loops/direct.h"
+#include "kernels/loops/elementwise.h"
+
+namespace bespoke::kernels {
+namespace {
+
+struct Vectors {
+  static constexpr int VL = 8, NR = 16, ROWS_PER_POINTER = 3;  // three, since an address is a register, and another one times 1 or 2
+  typedef __m256 vec;
+  static vec load(const float* p) { return _mm256_loadu_ps(p); }
+  static void store(float* p, vec v) { _mm256_storeu_ps(p, v); }
+  static vec all(float f) { return _mm256_set1_ps(f); }
+  static vec fused(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
+  static vec larger(vec a, vec b) { return _mm256_max_ps(a, b); }  // b where a is not a number
+  static vec bits_to_exponent(vec shifted) {
+    const __m256i n = _mm256_castps_si256(shifted);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
+  }
+  static vec zero_where_less(vec x, vec limit, vec v) { return _mm256_andnot_ps(_mm256_cmp_ps(x, limit, _CMP_LT_OQ), v); }
+  static float half(uint16_t bits) { return _cvtsh_ss(bits); }
+
+  static constexpr int HALVES = 2;
+  typedef uint8_t bytes __attribute__((vector_size(32)));
+  typedef float floats __attribute__((vector_size(32), aligned(4), may_alias));
+  static bytes zip8_low(bytes a, bytes b) { return (bytes)_mm256_unpacklo_epi8((__m256i)a, (__m256i)b); }
+  static bytes zip8_high(bytes a, bytes b) { return (bytes)_mm256_unpackhi_epi8((__m256i)a, (__m256i)b); }
+  static bytes zip16_low(bytes a, bytes b) { return (bytes)_mm256_unpacklo_epi16((__m256i)a, (__m256i)b); }
+  static bytes zip16_high(bytes a, bytes b) { return (bytes)_mm256_unpackhi_epi16((__m256i)a, (__m256i)b); }
+  static bytes load_bytes(const uint8_t* p, int64_t next) {
+    return (bytes)_mm256_loadu2_m128i((const __m128i*)(p + next), (const __m128i*)p);
+  }
+  // Of 16 bytes given twice, those of columns 0-3, 8-11, ... first: the order in which `put` takes them.
+  static bytes runs_of_four(bytes v) {
+    const __m256i order =
+        _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 0, 0, 0, 0, 0, 0, 0, 0, 2, 3, 6, 7, 10, 11, 14, 15, 0, 0, 0, 0, 0, 0, 0, 0);
+    return (bytes)_mm256_shuffle_epi8((__m256i)v, order);
+  }
+};
+
+struct Tiles : Vectors, ByBroadcast<Vectors, 4, false> {
+  static constexpr int MR = 6, STEP = 4;
+};
+
+using Loops = Direct<Tiles, DecodeBytes<Vectors>>;
+
+struct Sums {
+  // A byte of the codes times a digit, two neighbours added, is at most 15 * 128 * 2 in size. So 16 bits hold the sums of eight such
+  // pairs, which are half a group.
+  static __m256i sums(const __m256i (&codes)[4], const TwoGroups& two) {
+    const __m256i nibble = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
+    __m256i even[4], odd[4], total;
+    UNROLL for (int c = 0; c < 4; c++) {
+      even[c] = _mm256_and_si256(codes[c], nibble);
+      odd[c] = _mm256_and_si256(_mm256_srli_epi16(codes[c], 4), nibble);
+    }
+    UNROLL for (int d = 0; d < DIGITS; d++) {
+      const __m256i x = _mm256_load_si256((const __m256i*)two.digits[d][0]), y = _mm256_load_si256((const __m256i*)two.digits[d][1]);
+      __m256i s[4];
+      UNROLL for (int c = 0; c < 4; c++) s[c] = _mm256_add_epi16(_mm256_maddubs_epi16(even[c], x), _mm256_maddubs_epi16(odd[c], y));
+      const __m256i halves = _mm256_hadd_epi16(_mm256_hadd_epi16(s[0], s[1]), _mm256_hadd_epi16(s[2], s[3]));
+      const __m256i sum = _mm256_madd_epi16(halves, ones);
+      total = d ? _mm256_add_epi32(_mm256_slli_epi32(total, 8), sum) : sum;
+    }
+    return total;
+  }
+};
+
+#include "kernels/loops/noise.h"
+
+using Few = ColumnsX86<Sums>;
+constexpr DirectLoops direct = {Tiles::MR, Loops::forward, Loops::transposed};
+constexpr VectorLoops few = {sizeof(TwoGroups) / 2, 2, Few::cut, Few::columns};
+
+void product(const Product& p) { direct_product(direct, p); }
+bool vector(const Product& p) { return vector_product(few, p); }
+
+}  // namespace
+
+extern const Table avx2_table = {InstructionSet::Avx2,           product, vector, Loops::row, Exponentials<Vectors>::softmax,
+                                 Elements<Vectors>::elementwise, noise};
+
+}  // namespace bespoke::kernels

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vectors of AVX-512 (F, BW, DQ, VL), and what its tables are made of. Each including file has copies of its own.
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/loops/decode_avx512.h"
+
+namespace bespoke::kernels {
+namespace {
+
+struct Vectors {
+  static constexpr int VL = 16, NR = 32, ROWS_PER_POINTER = 3;
+  typedef __m512 vec;
+  static vec load(const float* p) { return _mm512_loadu_ps(p); }
+  static void store(float* p, vec v) { _mm512_storeu_ps(p, v); }
+  static vec all(float f) { return _mm512_set1_ps(f); }
+  static vec fused(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
+  static vec larger(vec a, vec b) { return _mm512_max_ps(a, b); }  // b where a is not a number
+  static vec bits_to_exponent(vec shifted) {
+    const __m512i n = _mm512_castps_si512(shifted);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
+  }
+  static vec zero_where_less(vec x, vec limit, vec v) { return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_NLT_UQ), v); }
+};
+
+using Decode = DecodeByTable<Vectors>;
+
+}  // namespace
+}  // namespace bespoke::kernels

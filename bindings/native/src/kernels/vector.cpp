@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of a few rows. The calling thread cuts the rows. Then threads take columns, and read each code once for all rows.
+#include <atomic>
+
+#include "kernels/drivers.h"
+
+namespace bespoke::kernels {
+namespace {
+
+constexpr int64_t LEAST_COLUMNS = 64;  // that a thread takes at a time: some microseconds of work
+
+struct Share {
+  const VectorLoops* loops;
+  const Product* product;
+  const char* cut;
+  int64_t row_bytes, width;
+  std::atomic<int64_t> next{0};
+
+  static void work(void* context, size_t) {
+    Share& s = *static_cast<Share*>(context);
+    const Product& p = *s.product;
+    for (int64_t n; (n = s.next.fetch_add(s.width, std::memory_order_relaxed)) < p.w.out;) {
+      const int64_t end = n + s.width < p.w.out ? n + s.width : p.w.out;
+      for (int64_t t = 0; t < p.operands.rows; t++)
+        s.loops->columns(p.w, n, end, s.cut + t * s.row_bytes, p.operands.c + t * p.operands.c_stride);
+    }
+  }
+};
+
+}  // namespace
+
+bool vector_product(const VectorLoops& loops, const Product& product) {
+  const int64_t groups = ceil_div(ceil_div(product.w.columns, GROUP), loops.groups_at_once) * loops.groups_at_once;
+  const int64_t row_bytes = groups * loops.group_bytes, most_rows = SCRATCH_BYTES / row_bytes;
+  if (most_rows < 1) return false;
+  const int64_t threads = used_threads(product.parallel);
+  for (int64_t t = 0; t < product.operands.rows; t += most_rows) {
+    Product some = {product.direction, product.w, rows_from(product.operands, t, most_rows), product.scratch, product.parallel};
+    for (int64_t r = 0; r < some.operands.rows; r++)
+      loops.cut(some.operands.a + r * some.operands.a_stride, product.w.columns, product.scratch + r * row_bytes);
+    Share s;
+    s.loops = &loops, s.product = &some, s.cut = product.scratch, s.row_bytes = row_bytes;
+    s.width = ceil_div(ceil_div(product.w.out, SHARES * threads), LEAST_COLUMNS) * LEAST_COLUMNS;
+    const int64_t pieces = ceil_div(product.w.out, s.width);
+    run(product.parallel, pieces < threads ? pieces : threads, Share::work, &s);
+  }
+  return true;
+}
+
+}  // namespace bespoke::kernels
