@@ -18,7 +18,7 @@ from tests.native.kernels_lab import Lab, Packed
 
 PRODUCTS = ("linear_int4", "linear_int4_transposed")
 # Sets that multiply a few rows, or any number of them, by whole numbers.
-FEW_BY_WHOLE_NUMBERS = ("AVX2", "AVX-512", "AMX", "NEON dotprod", "NEON i8mm")
+FEW_BY_WHOLE_NUMBERS = ("AVX2", "AVX-512", "AVX-512 VNNI", "AMX", "NEON dotprod", "NEON i8mm")
 BY_WHOLE_NUMBERS = ("NEON i8mm",)
 VECTOR_ROWS = 8  # at most, that are few
 TOLERANCE = 2e-6  # of the norm of a row: what sums of 256, added up, leave in fp32

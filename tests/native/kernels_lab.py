@@ -17,7 +17,7 @@ from tests.conftest import REPOSITORY
 from tests.native.lab_process import end
 
 NATIVE = REPOSITORY / "bindings" / "native"
-SETS = ("baseline", "AVX2", "AVX-512", "NEON", "AMX", "NEON dotprod", "NEON i8mm")
+SETS = ("baseline", "AVX2", "AVX-512", "NEON", "AMX", "NEON dotprod", "NEON i8mm", "AVX-512 VNNI")
 OPERATIONS = (
     "sets",
     "linear_int4",
@@ -188,11 +188,16 @@ def compile_lab(folder: Path, compiler: str = "g++", *flags: str) -> Path:
     x86, arm = "aarch64" not in compiler, "aarch64" in compiler
     avx2 = ("-mavx2", "-mfma", "-mf16c")
     avx512 = (*avx2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl")
-    extra = {"avx2": avx2, "avx512": avx512, "amx": (*avx512, "-mamx-tile", "-mamx-bf16")}
+    extra = {
+        "avx2": avx2,
+        "avx512": avx512,
+        "avx512_vnni": (*avx512, "-mavx512vnni"),
+        "amx": (*avx512, "-mamx-tile", "-mamx-bf16"),
+    }
     extra |= {"neon_dot": ("-march=armv8.2-a+dotprod",), "neon_i8mm": ("-march=armv8.2-a+dotprod+i8mm",)}
     if x86:
         extra["features"] = extra["dispatch"] = ("-DBESPOKE_AMX",)
-    of_processor = ["avx2", "avx512", "amx"] if x86 else ["neon", "neon_dot", "neon_i8mm"] if arm else []
+    of_processor = ["avx2", "avx512", "avx512_vnni", "amx"] if x86 else ["neon", "neon_dot", "neon_i8mm"] if arm else []
     sets = ["baseline", *of_processor]
     drivers = ("linear", "head", "direct", "prepared", "vector", "elementwise", "features", "dispatch")
     sources = [

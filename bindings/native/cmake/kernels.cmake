@@ -7,12 +7,13 @@ set(KERNEL_SOURCES ${KERNELS}/linear.cpp ${KERNELS}/head.cpp ${KERNELS}/direct.c
   ${KERNELS}/elementwise.cpp ${KERNELS}/features.cpp ${KERNELS}/dispatch.cpp ${KERNELS}/sets/baseline.cpp)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(_avx2 -mavx2 -mfma -mf16c)
-  list(APPEND KERNEL_SOURCES ${KERNELS}/sets/avx2.cpp ${KERNELS}/sets/avx512.cpp)
+  list(APPEND KERNEL_SOURCES ${KERNELS}/sets/avx2.cpp ${KERNELS}/sets/avx512.cpp ${KERNELS}/sets/avx512_vnni.cpp)
   set_property(SOURCE ${KERNELS}/sets/avx2.cpp APPEND PROPERTY COMPILE_OPTIONS ${_avx2})
   # GCC 12 takes the operand of its own intrinsics that no mask selects for a variable somebody forgot.
   set(_avx512 ${_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -Wno-uninitialized
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   set_property(SOURCE ${KERNELS}/sets/avx512.cpp APPEND PROPERTY COMPILE_OPTIONS ${_avx512})
+  set_property(SOURCE ${KERNELS}/sets/avx512_vnni.cpp APPEND PROPERTY COMPILE_OPTIONS ${_avx512} -mavx512vnni)
   set(_amx -mamx-tile -mamx-bf16)
   list(JOIN _amx " " _amx_flags)
   check_cxx_compiler_flag("${_amx_flags}" BESPOKE_HAS_AMX)

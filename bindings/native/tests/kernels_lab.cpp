@@ -250,7 +250,7 @@ int main() {
   while (std::fread(&r, sizeof r, 1, stdin) == 1) {
     if (r.operation == Sets) {  // one flag for each, in the order of InstructionSet, then the one that is chosen
       std::vector<int64_t> sets;
-      for (int64_t i = 0; i <= static_cast<int64_t>(InstructionSet::NeonI8mm); i++)
+      for (int64_t i = 0; i <= static_cast<int64_t>(InstructionSet::Avx512Vnni); i++)
         sets.push_back(table_of(static_cast<InstructionSet>(i)) != nullptr);
       sets.push_back(static_cast<int64_t>(instruction_set(best_table())));
       write_array(sets);

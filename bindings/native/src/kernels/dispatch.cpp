@@ -26,9 +26,13 @@ const Table* table_of(InstructionSet which) {
       static const Table table = changed(avx512_table, which, avx512_table.product, avx2_table.vector);
       return has.avx512 ? &table : nullptr;
     }
+    case InstructionSet::Avx512Vnni: {
+      static const Table table = changed(avx512_table, which, avx512_table.product, avx512_vnni_vector);
+      return has.vnni ? &table : nullptr;
+    }
 #if defined(BESPOKE_AMX)
     case InstructionSet::Amx: {
-      static const Table table = changed(avx512_table, which, amx_product, avx2_table.vector);
+      static const Table table = changed(avx512_table, which, amx_product, has.vnni ? avx512_vnni_vector : avx2_table.vector);
       return has.amx ? &table : nullptr;
     }
 #endif
@@ -50,8 +54,9 @@ const Table* table_of(InstructionSet which) {
 }
 
 const Table& best_table() {
-  constexpr InstructionSet best_first[] = {InstructionSet::Amx,      InstructionSet::Avx512,  InstructionSet::Avx2,
-                                           InstructionSet::NeonI8mm, InstructionSet::NeonDot, InstructionSet::Neon};
+  constexpr InstructionSet best_first[] = {InstructionSet::Amx,  InstructionSet::Avx512Vnni, InstructionSet::Avx512,
+                                           InstructionSet::Avx2, InstructionSet::NeonI8mm,   InstructionSet::NeonDot,
+                                           InstructionSet::Neon};
   for (InstructionSet which : best_first)
     if (const Table* table = table_of(which)) return *table;
   return baseline_table;
@@ -65,6 +70,8 @@ const char* name_of(InstructionSet which) {
       return "AVX2";
     case InstructionSet::Avx512:
       return "AVX-512";
+    case InstructionSet::Avx512Vnni:
+      return "AVX-512 VNNI";
     case InstructionSet::Amx:
       return "AMX";
     case InstructionSet::Neon:

@@ -51,7 +51,7 @@ struct ElementwiseStep {
 };
 constexpr int64_t ELEMENTWISE_REGISTERS = 24;  // at most, inputs and outputs among them
 
-enum class InstructionSet { Baseline, Avx2, Avx512, Neon, Amx, NeonDot, NeonI8mm };
+enum class InstructionSet { Baseline, Avx2, Avx512, Neon, Amx, NeonDot, NeonI8mm, Avx512Vnni };
 struct Table;  // the inner loops, compiled for an instruction set
 
 // The best this processor has. The others are for tests: null where the processor or the build lacks one.

@@ -62,6 +62,7 @@ extern const Table baseline_table;
 #if defined(__x86_64__)
 extern const Table avx2_table, avx512_table;
 void amx_product(const Product& product);
+bool avx512_vnni_vector(const Product& product);
 #elif defined(__aarch64__)
 extern const Table neon_table;
 bool neon_dot_vector(const Product& product);
