@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -101,13 +100,13 @@ def test_messages_of_three_kinds_in_three_numbers(chat: Model, data_folder: Path
                     "nats of the base's answers",
                     "gate",
                     "MB written",
-                    "minutes",
                 ),
                 [rows[one] for one in itertools.product(KINDS, COUNTS) if one in rows],
                 f"{chat.name} with the defaults, one seed. Facts: where the people of an address book live, added with "
                 "`use='train'`. Write like me: replies in plays of Shakespeare; a classifier of characters that saw neither tells "
                 "them from the base's answers. Labels: ten of banking77, on 100 unseen texts. Nats: of the gate's behaviour rows, "
                 "times the base's own.",
+                machine="",
             )
 
 
@@ -124,9 +123,7 @@ def _learned(model: Model, kind: Kind, count: int, data_folder: Path, folder: Pa
     with PersonalModel.open(bundle(model), folder / "state") as learner:
         before = messages.shown_by(learner)
         messages.add_to(learner)
-        began = time.monotonic()
         report = learner.train()
-        minutes = (time.monotonic() - began) / 60
         after = messages.shown_by(learner) if report.accepted else None
     planned = report.total_steps if report.stopped_because == "finished" else f"{report.total_steps}, ended early"
     loss, of_base = report.behaviour_loss, report.behaviour_loss_base
@@ -140,7 +137,6 @@ def _learned(model: Model, kind: Kind, count: int, data_folder: Path, folder: Pa
         f"{loss / of_base:.3f}" if loss and of_base else None,
         report.refused_because or "accepted",
         f"{report.run_bytes_written / 1e6:.0f}",
-        f"{minutes:.0f}",
     ]
     keep("messages.jsonl", {"kind": kind, "count": count, "row": row})
     return row
