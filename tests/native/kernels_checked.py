@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 import torch
 
 import bespoke.ops  # noqa: F401  (registers the operators that serve as the reference)
+from bespoke.model.layers import attention_tile
 from bespoke.model.quantize import quantize
 from bespoke.ops.operators import operator_workspace_bytes
+from bespoke_plugins.targets.executorch.attention import attention_bytes
 from tests.native.kernels_lab import Lab, Packed
 
 PRODUCTS = ("linear_int4", "linear_int4_transposed")
@@ -181,6 +184,61 @@ def check_head(
         bits = b"".join(value.tobytes() for value in state)
         alike.setdefault(arithmetic("head", rows, instructions), set()).add(bits)
     all_the_same(alike)
+
+
+@dataclass(frozen=True)
+class AttentionCase:
+    """Positions from `start` on that attend to `keys`, each to `window` of them. d: the width of a head."""
+
+    rows: int
+    keys: int
+    heads: int
+    kv_heads: int
+    d: int
+    start: int
+    window: int
+
+
+ATTENTION_CASES = (
+    AttentionCase(1, 1024, 9, 3, 64, 1000, 4096),  # an answer's next token: spans of keys are shared out
+    AttentionCase(1, 64, 8, 4, 8, 0, 4096),
+    AttentionCase(4, 300, 6, 2, 40, 290, 100),  # a window
+    AttentionCase(7, 520, 4, 4, 300, 513, 37),  # heads wider than a panel; spans that nobody sees
+    AttentionCase(33, 77, 4, 1, 256, 20, 4096),
+    AttentionCase(128, 600, 14, 2, 64, 400, 512),
+    AttentionCase(65, 65, 40, 1, 16, 0, 1),  # each position sees itself; more heads than a task has queries
+)
+
+
+def check_attention(lab: Lab, case: AttentionCase, sets: tuple[str, ...] | None = None) -> set[bytes]:
+    """Close to the reference in float64 and the same bits on any number of threads, and for a position alone.
+
+    Keys after the last position are not numbers: nothing may depend on them. Returns the bits of the sets with fused sums.
+    """
+    q, k, v = (
+        random(count, heads * case.d, seed=seed)
+        for seed, (count, heads) in enumerate(((case.rows, case.heads), *[(case.keys, case.kv_heads)] * 2))
+    )
+    k[case.start + case.rows :] = v[case.start + case.rows :] = np.nan
+    seen = [torch.from_numpy(x).double().nan_to_num() for x in (q, k, v)]
+    scale = case.d**-0.5
+    sizes: dict[str, Any] = {"heads": case.heads, "kv_heads": case.kv_heads, "scale": scale}
+    expected = attention_tile(*seen, torch.tensor(case.start), torch.tensor(case.window), **sizes).numpy()
+    bits = set()
+    for instructions in sets or lab.sets:
+        how: dict[str, Any] = {**sizes, "window": case.window, "instructions": instructions}
+        answer = lab.attention(q, k, v, start=case.start, **how)
+        assert answer.workspace_bytes == attention_bytes(case.rows, case.keys, case.heads, case.kv_heads, case.d)
+        assert np.abs(answer.results[0] - expected).max() <= 5e-6, instructions
+        for threads in (2, 3, 7):
+            other = lab.attention(q, k, v, start=case.start, threads=threads, **how)
+            assert other.results[0].tobytes() == answer.results[0].tobytes(), f"{instructions}, {threads} threads"
+        for i in range(0, case.rows, 1 + case.rows // 4):
+            alone = lab.attention(q[i : i + 1], k, v, start=case.start + i, threads=2, **how)
+            assert alone.results[0].tobytes() == answer.results[0][i : i + 1].tobytes(), f"{instructions}, row {i}"
+        if instructions != "baseline":
+            bits.add(answer.results[0].tobytes())
+    return bits
 
 
 ADD, SUBTRACT, MULTIPLY, SIGMOID, TANH, CONSTANT = range(6)

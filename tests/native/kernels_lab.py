@@ -27,6 +27,7 @@ OPERATIONS = (
     "head_chunk_gradient_int4",
     "measure",
     "elementwise",
+    "attention",
 )
 
 
@@ -103,6 +104,27 @@ class Lab:
             .read(np.float32, outputs * count)
             .reshape(outputs, count)
         )
+
+    def attention(
+        self,
+        q: np.ndarray,
+        k: np.ndarray,
+        v: np.ndarray,
+        *,
+        heads: int,
+        kv_heads: int,
+        start: int,
+        window: int,
+        scale: float,
+        instructions: str,
+        threads: int = 1,
+        times: int = 1,
+    ) -> Answer:
+        """q [rows, heads * d] from position `start` on, k and v [keys, kv_heads * d]."""
+        bits = int(np.float32(scale).view(np.uint32))
+        how = [OPERATIONS.index("attention"), SETS.index(instructions), threads]
+        sizes = [q.shape[0], k.shape[0], heads, kv_heads, q.shape[1] // heads]
+        return self._ask([*how, *sizes, start, window, times, bits], [q, k, v]).finish(q.shape)
 
     def measure(
         self, name: str, rows: int, out: int, columns: int, *, instructions: str | None = None, threads: int = 1
@@ -199,7 +221,7 @@ def compile_lab(folder: Path, compiler: str = "g++", *flags: str) -> Path:
         extra["features"] = extra["dispatch"] = ("-DBESPOKE_AMX",)
     of_processor = ["avx2", "avx512", "avx512_vnni", "amx"] if x86 else ["neon", "neon_dot", "neon_i8mm"] if arm else []
     sets = ["baseline", *of_processor]
-    drivers = ("linear", "head", "direct", "prepared", "vector", "elementwise", "features", "dispatch")
+    drivers = ("linear", "head", "direct", "prepared", "vector", "elementwise", "attention", "features", "dispatch")
     sources = [
         *(f"kernels/{name}" for name in drivers),
         *(f"kernels/sets/{name}" for name in sets),

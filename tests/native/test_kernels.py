@@ -18,9 +18,12 @@ from hypothesis import strategies as st
 import bespoke.ops  # noqa: F401  (registers the operators that serve as the reference)
 from bespoke.ops.operators import operator_workspace_bytes
 from tests.native.kernels_checked import (
+    ATTENTION_CASES,
     PRODUCTS,
     SIGMOID,
     TANH,
+    AttentionCase,
+    check_attention,
     check_elementwise,
     check_exactness,
     check_head,
@@ -39,6 +42,22 @@ __all__ = ["lab"]
 
 
 quick = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+# ---- attention -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", ATTENTION_CASES, ids=str)
+def test_attention(lab: Lab, case: AttentionCase) -> None:
+    assert len(check_attention(lab, case)) <= 1, "the bits differ from one instruction set to the other"
+
+
+@quick
+@given(st.integers(1, 40), st.integers(1, 4), st.integers(1, 6), st.integers(1, 70), st.data())
+def test_attention_of_any_size(lab: Lab, rows: int, kv_heads: int, group: int, d: int, data: st.DataObject) -> None:
+    start, window, more = (data.draw(st.integers(*limits)) for limits in ((0, 600), (1, 700), (0, 40)))
+    case = AttentionCase(rows, start + rows + more, kv_heads * group, kv_heads, d, start, window)
+    assert len(check_attention(lab, case)) <= 1
 
 
 # ---- products --------------------------------------------------------------------------------------------------------------

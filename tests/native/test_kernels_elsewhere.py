@@ -12,8 +12,10 @@ import pytest
 
 import bespoke.ops  # noqa: F401  (registers the operators that serve as the reference)
 from tests.native.kernels_checked import (
+    ATTENTION_CASES,
     PRODUCTS,
     arithmetic,
+    check_attention,
     check_elementwise,
     check_exactness,
     check_head,
@@ -80,6 +82,9 @@ def test_arm64_gives_the_bits_of_this_processor(lab: Lab, arm_lab: Path, process
         check_exactness(arm, 3, 96, 2048)
         check_exactness(arm, 24, 96, 2048)
         here = next((name for name in lab.sets if name != "baseline"), None)
+        for case in ATTENTION_CASES[:4]:
+            there = check_attention(arm, case, ("NEON",))
+            assert here is None or there == check_attention(lab, case, (here,))
         neon = check_elementwise(arm, 1000, ("NEON",))
         assert here is None or neon["NEON"] == check_elementwise(lab, 1000, (here,))[here]
 

@@ -20,7 +20,7 @@ using namespace bespoke::kernels;
 
 namespace {
 
-enum : int64_t { Sets, Linear, Transposed, Embedding, Head, HeadGradient, Measure, Steps };
+enum : int64_t { Sets, Linear, Transposed, Embedding, Head, HeadGradient, Measure, Steps, Attend };
 struct Request {
   int64_t operation, set, threads, rows, out, groups, first, columns, start, in_place, times, reserved;
 };
@@ -197,6 +197,24 @@ void answer_steps(const Request& r) {
   for (auto& values : outputs) write_array(values);
 }
 
+// Attention of `rows` positions from `start` on: `out` keys, `groups` heads, `first` key-value heads of `columns` numbers, a window of
+// `in_place` positions, and the bits of the scale in `reserved`.
+void answer_attention(const Request& r) {
+  const Table* table = table_of(static_cast<InstructionSet>(r.set));
+  must(table != nullptr, "an instruction set that is not here");
+  const auto q = read_array<float>(r.rows * r.groups * r.columns);
+  const auto k = read_array<float>(r.out * r.first * r.columns), v = read_array<float>(r.out * r.first * r.columns);
+  std::vector<float> result(q.size());
+  Attention a = {q.data(), k.data(), v.data(), result.data(), r.rows, r.out, r.groups, r.first, r.columns, r.start, r.in_place, 0};
+  const auto bits = static_cast<uint32_t>(r.reserved);
+  std::memcpy(&a.scale, &bits, sizeof bits);
+  const size_t bytes = attention_workspace_bytes(a.rows, a.keys, a.heads, a.kv_heads, a.width);
+  Workspace workspace(bytes);
+  std::vector<double> shortest;
+  timed(r.times, shortest, [&] { attention(*table, a, workspace.memory, pool(static_cast<size_t>(r.threads))); });
+  write_array(std::vector<int64_t>{static_cast<int64_t>(bytes)}), write_array(shortest), write_array(result);
+}
+
 void answer(const Request& r) {
   const Table* table = table_of(static_cast<InstructionSet>(r.set));
   must(table != nullptr, "an instruction set that is not here");
@@ -258,6 +276,8 @@ int main() {
       measure(r);
     } else if (r.operation == Steps) {
       answer_steps(r);
+    } else if (r.operation == Attend) {
+      answer_attention(r);
     } else {
       answer(r);
     }

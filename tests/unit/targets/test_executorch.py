@@ -40,6 +40,7 @@ OURS = {
         "linear_int4_transposed",
         "head_chunk_int4",
         "head_chunk_gradient_int4",
+        "attention",
     )
 }
 # In addition to our operators: scalars and tokens as floats, zeros to begin with, copies that are results, AdamW's 1 - beta^t.
@@ -66,7 +67,6 @@ def test_only_our_operators_and_small_things_stay_outside_delegates(method: str,
         compiled = compiled_once(graph)
         assert kernels_of(compiled.data) <= OURS | SMALL, graph.name
         if graph.name in (
-            "attention_tile",
             "tile_backward",
             "mlp_inputs",
             "mlp_start",

@@ -51,6 +51,15 @@ struct ElementwiseStep {
 };
 constexpr int64_t ELEMENTWISE_REGISTERS = 24;  // at most, inputs and outputs among them
 
+// out [rows, heads * width]: for each position the values [keys, kv_heads * width] weighted by softmax(scale q k^T) of what it sees. Row i
+// is at position start + i and sees (position - window, position]. Query head j reads key-value head j / (heads / kv_heads).
+struct Attention {
+  const float *q, *k, *v;
+  float* out;
+  int64_t rows, keys, heads, kv_heads, width, start, window;
+  float scale;
+};
+
 enum class InstructionSet { Baseline, Avx2, Avx512, Neon, Amx, NeonDot, NeonI8mm, Avx512Vnni };
 struct Table;  // the inner loops, compiled for an instruction set
 
@@ -74,8 +83,11 @@ void elementwise(const Table& table, const ElementwiseStep* steps, int64_t numbe
                  float* const* outputs, int64_t output_count, int64_t count, const Parallel& parallel);
 // The state after these rows of the head.
 void head_chunk(const Table& table, const HeadChunk& chunk, void* workspace, const Parallel& parallel);
+// `workspace` has `attention_workspace_bytes` bytes, aligned to 64: as attention_bytes in the target's attention.py.
+void attention(const Table& table, const Attention& attention, void* workspace, const Parallel& parallel);
 
 size_t product_workspace_bytes();
 size_t head_workspace_bytes(int64_t rows);
+size_t attention_workspace_bytes(int64_t rows, int64_t keys, int64_t heads, int64_t kv_heads, int64_t width);
 
 }  // namespace bespoke::kernels

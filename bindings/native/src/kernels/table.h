@@ -47,6 +47,26 @@ struct Softmax {
   float* keep;         // out: exp(m - m')
 };
 
+// What some queries have seen: relative to m, their largest score, the sum l of exponentials and that of values times these.
+struct AttentionSums {
+  float *m, *l;
+  float* sum;
+};
+
+// Queries of one key-value head over a span of at most DEPTH keys.
+struct AttentionSpan {
+  const float* q;  // [queries, width]: of each position its `heads` queries, in order
+  int64_t queries, heads, width;
+  const float *k, *v;        // of the first key
+  int64_t stride;            // floats between keys
+  int64_t keys, readable;    // that any query sees; that may be read
+  int64_t position, window;  // of the first query, from the first key on. A query sees (its position - window, its position]
+  float scale;
+  float *panel, *scores;  // scratch: PANEL_BYTES, and [queries, LOGITS_STRIDE]
+  AttentionSums to;       // sums [queries, sum_stride]
+  int64_t sum_stride;
+};
+
 struct Table {
   InstructionSet set;
   void (*product)(const Product& product);
@@ -55,7 +75,9 @@ struct Table {
   void (*row)(const Weight& w, int64_t row, float* y);
   void (*softmax)(const Softmax& s, int64_t begin, int64_t end);
   void (*elementwise)(const ElementwiseStep* steps, int64_t number, float* const* registers, int64_t count);
-  void (*noise)(float* out, int64_t count, const uint32_t* counter, uint64_t seed, bool rademacher);  // the same bits in each
+  void (*attention)(const AttentionSpan& span);
+  void (*merge)(const AttentionSums& to, const AttentionSums& from, int64_t queries, int64_t sum_stride);  // to += from
+  void (*noise)(float* out, int64_t count, const uint32_t* counter, uint64_t seed, bool rademacher);       // the same bits in each
 };
 
 extern const Table baseline_table;

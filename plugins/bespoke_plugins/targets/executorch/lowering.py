@@ -11,6 +11,7 @@ import torch
 from bespoke.errors import Unsupported
 from bespoke.graph import Graph
 from bespoke_plugins.targets.executorch import arithmetic, shapes, truths
+from bespoke_plugins.targets.executorch.attention import attend, attention_sizes
 from bespoke_plugins.targets.executorch.kernels import out_variant
 from bespoke_plugins.targets.executorch.tape import Kind, Tape, Value
 
@@ -37,9 +38,17 @@ class Lowering:
         for position, node in enumerate(self.operands):
             meta = node.meta["val"]
             self.values[node] = self.tape.operand(position, meta.shape, meta.dtype)
+        attention = self.attention()
+        if attention is not None:
+            return attention
         self.calls([node for node in nodes if node.op == "call_function"])
         output = self.graph.module.graph.output_node()
         return [self._result(node) for node in output.args[0]]
+
+    def attention(self) -> list[Value] | None:
+        """The result of our own operator if the graph is attention, or None."""
+        sizes = attention_sizes(self.graph)
+        return None if sizes is None else attend(self.tape, [self.values[node] for node in self.operands], sizes)
 
     def calls(self, nodes: Iterable[torch.fx.Node]) -> None:
         for self.node in nodes:

@@ -19,6 +19,7 @@ import torch
 
 from bespoke.graph import Graph
 from bespoke.ops import operator_workspace_bytes
+from bespoke_plugins.targets.executorch import attention
 from bespoke_plugins.targets.executorch.delegate import Delegate
 from bespoke_plugins.targets.executorch.fusing import OPERATOR as ELEMENTWISE
 from bespoke_plugins.targets.executorch.fusing import fuse
@@ -61,6 +62,8 @@ def compile_graph(graph: Graph, lowering: Lowering | None = None) -> Compiled:
 
 
 def _operator_bytes(op: Op) -> int:
+    if op.name == attention.OPERATOR:
+        return attention.workspace_bytes(op)
     name = op.name.removeprefix("bespoke::").removesuffix(".out")
     ours = op.name.startswith("bespoke::") and op.name != ELEMENTWISE  # a chain of elementwise steps needs no workspace
     return operator_workspace_bytes(name, op.inputs[0].shape[0]) if ours else 0

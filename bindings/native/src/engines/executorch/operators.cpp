@@ -53,6 +53,10 @@ class Call {
     require(index < stack_.size() && stack_[index]->isInt());
     return stack_[index]->toInt();
   }
+  float number(size_t index) const {
+    require(index < stack_.size() && stack_[index]->isDouble());
+    return static_cast<float>(stack_[index]->toDouble());
+  }
   const Tensor& matrix(size_t index, ScalarType type) const {
     const Tensor& t = tensor(index, type);
     require(t.dim() == 2);
@@ -175,6 +179,23 @@ void elementwise(const Call& call, Stack stack) {
                        static_cast<int64_t>(results), count, threads());
 }
 
+// (q, k, v, start, window, heads, kv_heads, scale, out)
+void attention(const Call& call, Stack) {
+  const Tensor &q = call.matrix(0, ScalarType::Float), &k = call.matrix(1, ScalarType::Float), &v = call.matrix(2, ScalarType::Float);
+  kernels::Attention a;
+  a.rows = q.size(0), a.keys = k.size(0), a.heads = call.integer(5), a.kv_heads = call.integer(6);
+  require(a.kv_heads > 0 && a.heads >= a.kv_heads && a.heads % a.kv_heads == 0 && q.size(1) % a.heads == 0);
+  a.width = q.size(1) / a.heads;
+  require(a.width > 0 && k.size(1) == a.kv_heads * a.width && v.size(0) == a.keys && v.size(1) == k.size(1));
+  a.start = *call.integers(3, 1), a.window = *call.integers(4, 1), a.scale = call.number(7);
+  require(a.window > 0 && a.start >= 0 && a.start <= a.keys - a.rows);
+  a.q = q.const_data_ptr<float>(), a.k = k.const_data_ptr<float>(), a.v = v.const_data_ptr<float>();
+  a.out = call.floats(8, a.rows * q.size(1));
+  const kernels::Parallel parallel = threads();
+  if (void* workspace = call.workspace(kernels::attention_workspace_bytes(a.rows, a.keys, a.heads, a.kv_heads, a.width)))
+    kernels::attention(table(), a, workspace, parallel);
+}
+
 template <void (*operation)(const Call&, Stack)>
 void boxed(KernelRuntimeContext& context, Stack stack) {
   try {
@@ -191,6 +212,7 @@ const rt::Kernel operators[] = {
     rt::Kernel("bespoke::head_chunk_int4.out", boxed<head_chunk>),
     rt::Kernel("bespoke::head_chunk_gradient_int4.out", boxed<head_chunk_gradient>),
     rt::Kernel("bespoke::elementwise.out", boxed<elementwise>),
+    rt::Kernel("bespoke::attention.out", boxed<attention>),
 };
 // ExecuTorch's table of operators is its own; this enters them when the library is loaded, as all its kernels do.
 [[maybe_unused]] const rt::Error registered = rt::register_kernels({operators, sizeof(operators) / sizeof(operators[0])});

@@ -3,9 +3,9 @@
 #include <immintrin.h>
 
 #include "kernels/drivers.h"
+#include "kernels/loops/attention.h"
 #include "kernels/loops/columns_x86.h"
 #include "kernels/loops/decode_bytes.h"
-#include "kernels/loops/direct.h"
 #include "kernels/loops/elementwise.h"
 
 namespace bespoke::kernels {
@@ -25,6 +25,13 @@ struct Vectors {
   }
   static vec zero_where_less(vec x, vec limit, vec v) { return _mm256_andnot_ps(_mm256_cmp_ps(x, limit, _CMP_LT_OQ), v); }
   static float half(uint16_t bits) { return _cvtsh_ss(bits); }
+  static vec rows_of_four(const float* p, int64_t stride) { return _mm256_loadu2_m128(p + 4 * stride, p); }
+  static void transpose_four(vec (&x)[4]) {
+    const vec a = _mm256_unpacklo_ps(x[0], x[1]), b = _mm256_unpackhi_ps(x[0], x[1]);
+    const vec c = _mm256_unpacklo_ps(x[2], x[3]), d = _mm256_unpackhi_ps(x[2], x[3]);
+    x[0] = _mm256_shuffle_ps(a, c, 0x44), x[1] = _mm256_shuffle_ps(a, c, 0xee);
+    x[2] = _mm256_shuffle_ps(b, d, 0x44), x[3] = _mm256_shuffle_ps(b, d, 0xee);
+  }
 
   static constexpr int HALVES = 2;
   typedef uint8_t bytes __attribute__((vector_size(32)));
@@ -75,6 +82,7 @@ struct Sums {
 #include "kernels/loops/noise.h"
 
 using Few = ColumnsX86<Sums>;
+using Attending = Attend<Loops, Vectors>;
 constexpr DirectLoops direct = {Tiles::MR, Loops::forward, Loops::transposed};
 constexpr VectorLoops few = {sizeof(TwoGroups) / 2, 2, Few::cut, Few::columns};
 
@@ -83,7 +91,8 @@ bool vector(const Product& p) { return vector_product(few, p); }
 
 }  // namespace
 
-extern const Table avx2_table = {InstructionSet::Avx2,           product, vector, Loops::row, Exponentials<Vectors>::softmax,
-                                 Elements<Vectors>::elementwise, noise};
+extern const Table avx2_table = {
+    InstructionSet::Avx2,           product,         vector,           Loops::row, Exponentials<Vectors>::softmax,
+    Elements<Vectors>::elementwise, Attending::span, Attending::merge, noise};
 
 }  // namespace bespoke::kernels

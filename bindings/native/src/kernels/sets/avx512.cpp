@@ -3,7 +3,7 @@
 #include "kernels/sets/avx512.h"
 
 #include "kernels/drivers.h"
-#include "kernels/loops/direct.h"
+#include "kernels/loops/attention.h"
 #include "kernels/loops/elementwise.h"
 
 namespace bespoke::kernels {
@@ -16,13 +16,15 @@ struct Tiles : Vectors, ByBroadcast<Vectors, 16, true> {
 #include "kernels/loops/noise.h"
 
 using Loops = Direct<Tiles, Decode>;
+using Attending = Attend<Loops, Vectors>;
 constexpr DirectLoops direct = {Tiles::MR, Loops::forward, Loops::transposed};
 
 void product(const Product& p) { direct_product(direct, p); }
 
 }  // namespace
 
-extern const Table avx512_table = {InstructionSet::Avx512,         product, nullptr, Loops::row, Exponentials<Vectors>::softmax,
-                                   Elements<Vectors>::elementwise, noise};
+extern const Table avx512_table = {
+    InstructionSet::Avx512,         product,         nullptr,          Loops::row, Exponentials<Vectors>::softmax,
+    Elements<Vectors>::elementwise, Attending::span, Attending::merge, noise};
 
 }  // namespace bespoke::kernels

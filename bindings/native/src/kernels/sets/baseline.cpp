@@ -2,8 +2,8 @@
 // Any processor, in the compiler's own vectors of four floats: SSE2 on x86-64. Multiplication and addition round one after the
 // other here: without the instruction, a fused one takes a hundred times longer. So the last bits differ from the other sets.
 #include "kernels/drivers.h"
+#include "kernels/loops/attention.h"
 #include "kernels/loops/decode_scalar.h"
-#include "kernels/loops/direct.h"
 #include "kernels/loops/elementwise.h"
 
 namespace bespoke::kernels {
@@ -22,6 +22,11 @@ struct Vectors {
   static vec larger(vec a, vec b) { return choose(a > b, a, b); }
   static vec bits_to_exponent(vec shifted) { return (vec)(((integers)shifted + 127) << 23); }
   static vec zero_where_less(vec x, vec limit, vec v) { return choose(x < limit, all(0.0f), v); }
+  static vec rows_of_four(const float* p, int64_t) { return load(p); }
+  static void transpose_four(vec (&x)[4]) {
+    const vec a = x[0], b = x[1], c = x[2], d = x[3];
+    UNROLL for (int i = 0; i < 4; i++) x[i] = vec{a[i], b[i], c[i], d[i]};
+  }
   static float half(uint16_t bits) {
     const uint32_t sign = uint32_t(bits & 0x8000) << 16, rest = uint32_t(bits & 0x7fff) << 13;  // its exponent is 112 short
     const uint32_t u = rest >= 0x0f800000 ? sign | (rest + 0x70000000) : sign | rest;           // infinite, not a number
@@ -38,13 +43,15 @@ struct Tiles : Vectors, ByBroadcast<Vectors, 4, false> {
 #include "kernels/loops/noise.h"
 
 using Loops = Direct<Tiles, DecodeScalar<Vectors>>;
+using Attending = Attend<Loops, Vectors>;
 constexpr DirectLoops direct = {Tiles::MR, Loops::forward, Loops::transposed};
 
 void product(const Product& p) { direct_product(direct, p); }
 
 }  // namespace
 
-extern const Table baseline_table = {InstructionSet::Baseline,       product, nullptr, Loops::row, Exponentials<Vectors>::softmax,
-                                     Elements<Vectors>::elementwise, noise};
+extern const Table baseline_table = {
+    InstructionSet::Baseline,       product,         nullptr,          Loops::row, Exponentials<Vectors>::softmax,
+    Elements<Vectors>::elementwise, Attending::span, Attending::merge, noise};
 
 }  // namespace bespoke::kernels

@@ -4,7 +4,7 @@
 #include "kernels/sets/neon.h"
 
 #include "kernels/drivers.h"
-#include "kernels/loops/direct.h"
+#include "kernels/loops/attention.h"
 #include "kernels/loops/elementwise.h"
 
 namespace bespoke::kernels {
@@ -34,13 +34,15 @@ struct Tiles : Vectors {
 #include "kernels/loops/noise.h"
 
 using Loops = Direct<Tiles, DecodeBytes<Vectors>>;
+using Attending = Attend<Loops, Vectors>;
 constexpr DirectLoops direct = {Tiles::MR, Loops::forward, Loops::transposed};
 
 void product(const Product& p) { direct_product(direct, p); }
 
 }  // namespace
 
-extern const Table neon_table = {InstructionSet::Neon,           product, nullptr, Loops::row, Exponentials<Vectors>::softmax,
-                                 Elements<Vectors>::elementwise, noise};
+extern const Table neon_table = {
+    InstructionSet::Neon,           product,         nullptr,          Loops::row, Exponentials<Vectors>::softmax,
+    Elements<Vectors>::elementwise, Attending::span, Attending::merge, noise};
 
 }  // namespace bespoke::kernels

@@ -26,6 +26,12 @@ struct Vectors {
     __builtin_memcpy(&h, &bits, 2);
     return h;
   }
+  static vec rows_of_four(const float* p, int64_t) { return vld1q_f32(p); }
+  static void transpose_four(vec (&x)[4]) {
+    const float32x4x2_t a = vzipq_f32(x[0], x[2]), b = vzipq_f32(x[1], x[3]);
+    const float32x4x2_t c = vzipq_f32(a.val[0], b.val[0]), d = vzipq_f32(a.val[1], b.val[1]);
+    x[0] = c.val[0], x[1] = c.val[1], x[2] = d.val[0], x[3] = d.val[1];
+  }
 
   static constexpr int HALVES = 1;
   typedef uint8x16_t bytes;

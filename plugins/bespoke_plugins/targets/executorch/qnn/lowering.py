@@ -52,6 +52,9 @@ class _NpuLowering(Lowering):
         self.region = region
         self.soc = soc
 
+    def attention(self) -> None:
+        """The NPU computes attention as its other products."""
+
     def calls(self, nodes: Iterable[torch.fx.Node]) -> None:
         nodes, after = list(nodes), self.region.after
         super().calls([node for node in nodes if node not in after and node not in self.region.nodes])
