@@ -80,6 +80,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bespoke_plugins": {"contracts", "errors", "graph", "methods", "ops", "plan"},  # what is documented for them
     "bespoke_plugins.targets.cuda.engine": {"core"},  # torch's engine, with kernels of its own
     "bespoke_plugins.targets.torch": {"core"},  # the engine of the core that it is
+    "bespoke_plugins.targets.executorch.attention": {"model.layers"},  # recognises the attention there
     "bespoke_plugins.targets.executorch.run": {"core"},  # opens its artifacts with the core
 }
 # A vendor's package -> the only target that may import it.

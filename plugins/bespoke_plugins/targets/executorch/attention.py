@@ -8,7 +8,7 @@ a span of keys at a time.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -57,7 +57,7 @@ def attention_sizes(graph: Graph) -> AttentionSizes | None:
 
 def _traced(inputs: tuple[TensorSpec, ...], sizes: AttentionSizes) -> Graph:
     leaves, form = flatten(inputs)
-    static = {"heads": sizes.heads, "kv_heads": sizes.kv_heads, "scale": sizes.scale}
+    static: dict[str, Hashable] = {"heads": sizes.heads, "kv_heads": sizes.kv_heads, "scale": sizes.scale}
     return Tracer().trace(attention_tile, leaves, form, static)[0]
 
 
