@@ -216,7 +216,11 @@ def compile_lab(folder: Path, compiler: str = "g++", *flags: str) -> Path:
         "avx512_vnni": (*avx512, "-mavx512vnni"),
         "amx": (*avx512, "-mamx-tile", "-mamx-bf16"),
     }
-    extra |= {"neon_dot": ("-march=armv8.2-a+dotprod",), "neon_i8mm": ("-march=armv8.2-a+dotprod+i8mm",)}
+    extra |= {
+        "neon": ("-mtune=cortex-a55", "-fno-schedule-insns"),
+        "neon_dot": ("-march=armv8.2-a+dotprod",),
+        "neon_i8mm": ("-march=armv8.2-a+dotprod+i8mm",),
+    }
     if x86:
         extra["features"] = extra["dispatch"] = ("-DBESPOKE_AMX",)
     of_processor = ["avx2", "avx512", "avx512_vnni", "amx"] if x86 else ["neon", "neon_dot", "neon_i8mm"] if arm else []

@@ -24,6 +24,10 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   endif()
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64|ARM64)$")
   list(APPEND KERNEL_SOURCES ${KERNELS}/sets/neon.cpp ${KERNELS}/sets/neon_dot.cpp ${KERNELS}/sets/neon_i8mm.cpp)
+  # Instructions in an order for small cores, which keep it; large ones find their own. GCC must not order them before it gives them
+  # registers, or it keeps sums of a tile on the stack.
+  set_property(SOURCE ${KERNELS}/sets/neon.cpp APPEND PROPERTY COMPILE_OPTIONS -mtune=cortex-a55
+    $<$<CXX_COMPILER_ID:GNU>:-fno-schedule-insns>)
   set_property(SOURCE ${KERNELS}/sets/neon_dot.cpp APPEND PROPERTY COMPILE_OPTIONS -march=armv8.2-a+dotprod)
   set_property(SOURCE ${KERNELS}/sets/neon_i8mm.cpp APPEND PROPERTY COMPILE_OPTIONS -march=armv8.2-a+dotprod+i8mm)
 endif()

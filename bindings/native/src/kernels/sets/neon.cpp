@@ -13,21 +13,25 @@ namespace {
 struct Tiles : Vectors {
   static constexpr int MR = 5, STEP = 4, NV = NR / VL;
 
+  // A vector of the next summand is loaded as soon as this one's is used up: cores that keep the order of instructions (Cortex-A55, A510)
+  // would otherwise wait for it.
   template <int u, int R>
-  static void add_summand(const vec (&f)[R], const float* b, vec (&sum)[R][NV]) {
-    vec x[NV];
-    UNROLL for (int v = 0; v < NV; v++) x[v] = load(b + u * NR + v * VL);
-    UNROLL for (int r = 0; r < R; r++) UNROLL for (int v = 0; v < NV; v++) sum[r][v] = vfmaq_laneq_f32(sum[r][v], x[v], f[r], u);
+  static void add_summand(const vec (&f)[R], const float* b, vec (&x)[NV], vec (&sum)[R][NV]) {
+    UNROLL for (int v = 0; v < NV; v++) {
+      UNROLL for (int r = 0; r < R; r++) sum[r][v] = vfmaq_laneq_f32(sum[r][v], x[v], f[r], u);
+      if (u + 1 < STEP) x[v] = load(b + (u + 1) * NR + v * VL);
+    }
   }
 
   template <int R, size_t P>
   static void multiply_add(const float* const (&p)[P], int64_t a_stride, const float* b, vec (&sum)[R][NV]) {
-    vec f[R];
+    vec f[R], x[NV];
     UNROLL for (int r = 0; r < R; r++) f[r] = load(p[r / ROWS_PER_POINTER] + r % ROWS_PER_POINTER * a_stride);
-    add_summand<0, R>(f, b, sum);
-    add_summand<1, R>(f, b, sum);
-    add_summand<2, R>(f, b, sum);
-    add_summand<3, R>(f, b, sum);
+    UNROLL for (int v = 0; v < NV; v++) x[v] = load(b + v * VL);
+    add_summand<0, R>(f, b, x, sum);
+    add_summand<1, R>(f, b, x, sum);
+    add_summand<2, R>(f, b, x, sum);
+    add_summand<3, R>(f, b, x, sum);
   }
 };
 
