@@ -9,6 +9,9 @@
 
 namespace bespoke::kernels {
 
+// Loads that follow stay behind what stands before. Compilers load all they can first, and keep sums on the stack for want of registers.
+static inline void load_later() { __asm__ volatile("" ::: "memory"); }
+
 static inline uint32_t top_of(const float* x) {
   const uint32x4_t size = vdupq_n_u32(0x7fffffff);
   uint32x4_t top = vdupq_n_u32(0);

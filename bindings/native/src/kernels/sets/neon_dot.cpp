@@ -57,6 +57,7 @@ Sums eight_columns(const Weight& w, int64_t n, int64_t codes_stride, int64_t sca
           s[c] = vdotq_s32(vdotq_s32(s[c], even, group->digits[d][0]), odd, group->digits[d][1]);
         }
       }
+      load_later();
       UNROLL for (int half = 0; half < 2; half++) {
         const int32x4_t* t = s + 4 * half;
         const int32x4_t number = vsubq_s32(vpaddq_s32(vpaddq_s32(t[0], t[1]), vpaddq_s32(t[2], t[3])), vdupq_n_s32(group->eight));

@@ -100,6 +100,7 @@ void tile(const Rows4& rows, const Panel::Group* columns, int64_t groups, const 
         UNROLL for (int r = 0; r < R; r++) UNROLL for (int q = 0; q < COLUMN_PAIRS; q++) s[r][q] =
             vmmlaq_s32(s[r][q], a.digits[d][k][r], y[q]);
       }
+      load_later();
     }
     UNROLL for (int q = 0; q < COLUMN_PAIRS; q++) UNROLL for (int r = 0; r < R; r++) sum[r][q] =
         vfmaq_f32(sum[r][q], vcvtq_f32_s32(s[r][q]), vmulq_f32(a.scale[r], b.scale[q]));
