@@ -29,7 +29,7 @@ PRODUCT = ("sdk", "plugins")
 ENGINES = {"core", "torch", "executorch"}
 
 _LEFT_OUT = re.compile(
-    r"^<!-- (?P<kind>figures:\w+|checks) -->.*?^<!-- /(?P=kind) -->|^ *```.*?^ *```|^(?: {4}[^\n]*\n)+|<!--.*?-->",
+    r"^<!-- (?P<kind>(?:figures|predicted):\w+|checks) -->.*?^<!-- /(?P=kind) -->|^ *```.*?^ *```|^(?: {4}[^\n]*\n)+|<!--.*?-->",
     re.MULTILINE | re.DOTALL,
 )
 _ITEM = re.compile(r"^ *(?:[-*]|\d+\.) +", re.MULTILINE)

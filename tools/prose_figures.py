@@ -35,7 +35,7 @@ _FIGURE = re.compile(
     re.IGNORECASE,
 )
 _LEFT_OUT = re.compile(
-    r"^<!-- figures:(?P<name>\w+) -->.*?^<!-- /figures:(?P=name) -->|^<!-- checks -->.*?^<!-- /checks -->|^```.*?^```"
+    r"^<!-- (?P<name>(?:figures|predicted):\w+) -->.*?^<!-- /(?P=name) -->|^<!-- checks -->.*?^<!-- /checks -->|^```.*?^```"
     r"|^(?: {4}[^\n]*\n)+|<!--.*?-->|`(?:(?!\n\n)[^`])+`|\]\([^)]*\)",
     re.MULTILINE | re.DOTALL,
 )
