@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "platform/cores.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace bespoke {
+namespace {
+
+constexpr int kLeast = 2, kMost = 4;  // threads, where cores are of several classes
+
+// Cores of one design have clocks that differ a little: on desktops by what each of them can be boosted to. A class of other cores
+// begins where the next faster core is faster by a quarter.
+bool is_another_class(int64_t slower, int64_t faster) { return faster * 4 > slower * 5; }
+
+}  // namespace
+
+int threads_for(const Cores& cores) {
+  std::vector<int64_t> speeds = cores.speeds;
+  std::sort(speeds.begin(), speeds.end());
+  const int all = std::max(1, static_cast<int>(speeds.size()));
+  const auto next_class = std::adjacent_find(speeds.begin(), speeds.end(), is_another_class);
+  const bool several = next_class != speeds.end() && speeds.front() > 0;
+  int threads = several ? std::clamp(static_cast<int>(speeds.end() - next_class) - 1, kLeast, kMost) : all;
+  if (cores.quota > 0) threads = std::min(threads, static_cast<int>(std::ceil(std::min(cores.quota, double{1 << 20}))));
+  return std::min(threads, all);
+}
+
+}  // namespace bespoke
