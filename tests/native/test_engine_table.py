@@ -21,7 +21,7 @@ from tests.support.models import tiny_model
 
 __all__ = ["tiny_core_bundle"]
 
-WIDE_STEPS = 3
+WIDE_STEPS = 6
 ELSEWHERE = 1 << 40  # bytes that the engine of remote_lab.cpp says it holds
 
 
@@ -39,13 +39,39 @@ def test_an_engine_with_its_own_memory_gives_the_same_bits(
     assert min(report["step_peak_bytes"]) > ELSEWHERE
 
 
-def remote(build: Path, bundle: Path, state: Path, method: str, *version: str) -> tuple[dict[str, Any], int]:
-    """The report of remote_lab.cpp, and how often its engine's threads were asked for."""
+def remote(build: Path, bundle: Path, state: Path, method: str, *version: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The report of remote_lab.cpp, and what it says of its engine's threads."""
     command = [build / "tests" / "remote_lab", bundle, state, method, *version]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (done.returncode, done.stderr)
     report, counted = map(json.loads, done.stdout.splitlines()[-2:])
-    return report, counted["shared_out"]
+    return report, counted
+
+
+def test_the_first_steps_try_numbers_of_threads_where_a_table_is_not_of_before(
+    native_build: Path, tiny_core_bundle: Path, tmp_path: Path
+) -> None:
+    states = States(tiny_core_bundle, tmp_path, "mesp")
+    newer, older = states.fresh(tmp_path / "newer"), states.fresh(tmp_path / "older")
+    report, counted = remote(native_build, tiny_core_bundle, newer, "mesp")
+    report_of_before, none = remote(native_build, tiny_core_bundle, older, "mesp", "1.0")
+    assert counted["threads"][:6] == [8, 2, 4, 8, 2, 4]
+    assert set(counted["threads"]) == {2, 4, 8}
+    assert none["threads"] == [0]
+    assert report["losses"] == report_of_before["losses"]
+
+
+def test_the_bits_of_a_run_do_not_depend_on_the_number_of_threads(
+    native_build: Path, tmp_path: Path, wide_bundle: Path
+) -> None:
+    """With four, the core changes the number from step to step."""
+    states = States(wide_bundle, tmp_path, "mesp")
+    core = Core(native_build / "bespoke-core", wide_bundle)
+    ended = {threads: core.train(states.fresh(tmp_path / str(threads)), threads=threads) for threads in (1, 2, 4, 0)}
+    for threads, one in ended.items():
+        assert one.report["losses"] == ended[1].report["losses"], threads
+        assert len(one.report["losses"]) == WIDE_STEPS
+        assert states.at_end(tmp_path / str(threads)) == states.at_end(tmp_path / "1"), threads
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +82,7 @@ def wide_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         sizes = {"num_hidden_layers": 1, "hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 2}
         model = tiny_model("llama", folder / "model", **sizes)
         training = Training(sequence_lengths=(16,), batch_size=2, steps=WIDE_STEPS, seed=1)
-        methods = {"mezo": {"learning_rate": 1e-4, "epsilon": 1e-2}}
+        methods: dict[str, dict[str, Any]] = {"mezo": {"learning_rate": 1e-4, "epsilon": 1e-2}, "mesp": {}}
         lora = Lora(rank=128)
         Personalizer(model, methods, "executorch", context=40, lora=lora, training=training, data=None).build(
             folder / "bundle"
@@ -72,10 +98,10 @@ def test_noise_is_made_on_the_engines_threads_or_on_the_callers_where_a_table_is
     same."""
     states = States(wide_bundle, tmp_path, "mezo")
     newer, older = states.fresh(tmp_path / "newer"), states.fresh(tmp_path / "older")
-    report, shared_out = remote(native_build, wide_bundle, newer, "mezo")
+    report, counted = remote(native_build, wide_bundle, newer, "mezo")
     report_of_before, none = remote(native_build, wide_bundle, older, "mezo", "1.0")
-    assert shared_out > len(report["losses"]) == WIDE_STEPS
-    assert none == 0
+    assert counted["shared_out"] > len(report["losses"]) == WIDE_STEPS
+    assert none["shared_out"] == 0
     assert report["losses"] == report_of_before["losses"]
     assert states.at_end(newer) == states.at_end(older)
 

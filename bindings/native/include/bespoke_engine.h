@@ -111,6 +111,11 @@ typedef struct bespoke_engine {
    * `tasks`, on the engine's threads, and returns when all are done. */
   void (*BESPOKE_NULL parallel)(void* BESPOKE_NULL context, size_t tasks, void (*task)(void* BESPOKE_NULL shared, size_t index),
                                 void* BESPOKE_NULL shared);
+
+  /* Null: how many threads a run uses is the engine's matter. Else: says how many at most the runs that follow use, and returns how many
+   * they will. 0: as many as the engine has. The core times training steps with several numbers and keeps the fastest. Results must have
+   * the same bits with any. */
+  int32_t (*BESPOKE_NULL use_threads)(void* BESPOKE_NULL context, int32_t threads);
 } bespoke_engine;
 
 BESPOKE_END

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // ExecuTorch as an engine whose memory the processor does not see and whose runs wait for `finish`: what a graphics card is like.
-// `remote_lab BUNDLE STATE METHOD [1.0]` trains and prints the report, and behind it how often the engine's threads were asked for; the
-// numbers are those of ExecuTorch alone. 1.0: the table is as large as it was in that version, without what came later. It ends with 3
-// where the core touched what is not the processor's, or forgot something.
+// `remote_lab BUNDLE STATE METHOD [1.0]` trains and prints the report, and behind it how often the engine's threads were asked for, and
+// with how many each step ran; the numbers are those of ExecuTorch alone. 1.0: the table is as large as it was in that version, without
+// what came later. It ends with 3 where the core touched what is not the processor's, or forgot something.
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
@@ -10,6 +10,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "bespoke.h"
@@ -32,7 +33,11 @@ struct Remote {
   std::vector<Call> waiting;
   long programs = 0, mapped = 0, shared_out = 0;
   size_t most_waiting = 0;
+  int32_t threads = 0;                // that runs may use now
+  std::vector<int32_t> threads_used;  // by runs, without repetitions
 };
+
+constexpr int32_t kThreads = 8;  // that it says it has
 
 Remote& of(void* context) { return *static_cast<Remote*>(context); }
 
@@ -46,16 +51,18 @@ void* keep(Remote& remote, const void* bytes, size_t size) {
 
 int open(void* context, const bespoke_artifact* artifact, void** program, char* message, size_t size) {
   of(context).programs++;
-  return of(context).inner.open(nullptr, artifact, program, message, size);
+  return of(context).inner.open(of(context).inner.context, artifact, program, message, size);
 }
 
 void close(void* context, void* program) {
   of(context).programs--;
-  of(context).inner.close(nullptr, program);
+  of(context).inner.close(of(context).inner.context, program);
 }
 
 int run(void* context, void* program, const bespoke_tensor* const* operands, size_t operand_count, const bespoke_tensor* const* results,
         size_t result_count, char*, size_t) {
+  auto& used = of(context).threads_used;
+  if (used.empty() || used.back() != of(context).threads) used.push_back(of(context).threads);
   Call call{program, {}, operand_count};
   for (size_t i = 0; i < operand_count + result_count; i++) {
     bespoke_tensor tensor = i < operand_count ? *operands[i] : *results[i - operand_count];
@@ -72,7 +79,7 @@ int finish(void* context, char* message, size_t size) {
   for (const Call& call : remote.waiting) {
     std::vector<const bespoke_tensor*> tensors;
     for (const bespoke_tensor& tensor : call.tensors) tensors.push_back(&tensor);
-    const int failed = remote.inner.run(nullptr, call.program, tensors.data(), call.operands, tensors.data() + call.operands,
+    const int failed = remote.inner.run(remote.inner.context, call.program, tensors.data(), call.operands, tensors.data() + call.operands,
                                         tensors.size() - call.operands, message, size);
     if (failed) return failed;
   }
@@ -121,10 +128,12 @@ void parallel(void* context, size_t tasks, void (*task)(void* shared, size_t ind
   for (size_t i = tasks; i-- > 0;) task(shared, i);  // in any order
 }
 
+int32_t use_threads(void* context, int32_t threads) { return of(context).threads = threads > 0 && threads < kThreads ? threads : kThreads; }
+
 void destroy(void* context) {
   Remote& remote = of(context);
   if (remote.programs || !remote.memory.empty() || !remote.waiting.empty() || remote.most_waiting < 2 || !remote.mapped) std::exit(3);
-  remote.inner.destroy(nullptr);
+  remote.inner.destroy(remote.inner.context);
 }
 
 bespoke_text text(const char* characters) { return {characters, std::strlen(characters)}; }
@@ -140,7 +149,7 @@ int main(int argc, char** argv) {
   engine.open = open, engine.run = run, engine.close = close, engine.destroy = destroy, engine.finish = finish;
   engine.allocate = allocate, engine.release = release, engine.read = read, engine.write = write;
   engine.map_weights = map_weights, engine.unmap_weights = unmap_weights, engine.peak_bytes = peak_bytes;
-  engine.parallel = parallel;
+  engine.parallel = parallel, engine.use_threads = use_threads;
   if (argc > 4) engine.struct_size = offsetof(bespoke_engine, runs_graphs) + sizeof engine.runs_graphs;
   bespoke_bundle place{};
   place.struct_size = sizeof place;
@@ -159,7 +168,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s: %s: got %s; expected %s\n", error->kind, error->subject, error->got, error->expected);
     return 1;
   }
-  std::printf("%s\n{\"shared_out\": %ld}\n", report, remote.shared_out);
+  std::string threads;
+  for (const int32_t used : remote.threads_used) threads += (threads.empty() ? "" : ", ") + std::to_string(used);
+  std::printf("%s\n{\"shared_out\": %ld, \"threads\": [%s]}\n", report, remote.shared_out, threads.c_str());
   bespoke_free(report);
   bespoke_release(model);  // nothing runs any more
   return 0;

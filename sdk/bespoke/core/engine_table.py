@@ -87,6 +87,7 @@ class EngineTable(c.Structure):
             "parallel",
             c.CFUNCTYPE(None, c.c_void_p, c.c_size_t, c.c_void_p, c.c_void_p),
         ),  # null: Python computes on one thread
+        ("use_threads", c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_int32)),  # null: torch has its own number
     )
 
 

@@ -136,6 +136,6 @@ def _pace(share: float) -> dict[str, Any]:
 
 
 def _threads() -> int:
-    """Returns the number of threads that OMP_NUM_THREADS sets, as for torch. 0: one for each processor."""
+    """Returns the number of threads that OMP_NUM_THREADS sets, as for torch. 0: as many as suit the processor."""
     text = os.environ.get("OMP_NUM_THREADS", "")
     return int(text) if text.isdigit() else 0

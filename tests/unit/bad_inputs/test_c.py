@@ -108,7 +108,7 @@ ROWS = [
     (
         "opened(bundle, state, threads=-3)",
         "ConfigError",
-        "threads: got -3; expected 0 or more. Give 0 for as many as there are processors.",
+        "threads: got -3; expected 0 or more. Give 0 for as many as suit the processor.",
     ),
     (
         "called('bespoke_train', None, None, None, c.byref(report))",

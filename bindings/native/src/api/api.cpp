@@ -80,7 +80,7 @@ std::string folder_of(bespoke_text state) {
 
 void check_threads(int threads) {
   if (threads < 0)
-    throw Error(Kind::Config, setting("threads"), std::to_string(threads), "0 or more", "Give 0 for as many as there are processors");
+    throw Error(Kind::Config, setting("threads"), std::to_string(threads), "0 or more", "Give 0 for as many as suit the processor");
 }
 
 LimitCounts limit_counts_of(bespoke_limit_counts given) {

@@ -74,7 +74,7 @@ Struct taken(const Struct* given, size_t first, const char* what) {
   static_assert(sizeof(void*) != 8 || BESPOKE_FIRST(type, field) == sizeof(type), #type " ends in padding: give it `reserved`")
 BESPOKE_ENDS_WITH(bespoke_bundle, reserved);
 BESPOKE_ENDS_WITH(bespoke_options, reserved);
-BESPOKE_ENDS_WITH(bespoke_engine, parallel);
+BESPOKE_ENDS_WITH(bespoke_engine, use_threads);
 BESPOKE_ENDS_WITH(bespoke_example, use);
 BESPOKE_ENDS_WITH(bespoke_training, new_run);
 BESPOKE_ENDS_WITH(bespoke_call, busy_seconds);

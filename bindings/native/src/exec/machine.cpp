@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <numeric>
 
 namespace bespoke {
 namespace {
@@ -56,6 +58,8 @@ Machine::Machine(Bundle& bundle, const Method* method, const PlanRecord* answers
   const Weights weights = method ? Weights::given_back : Weights::kept;
   for (const Plan& plan : plans_)
     interpreters_.try_emplace(plan.sequence_length, plan, weights, bundle, programs_, *buffers_, memory_, guard, control, spent_);
+  const int32_t threads = programs_.use_threads(0);
+  for (const Plan& plan : plans_) choices_.try_emplace(plan.sequence_length, threads);
   if (!method || !scratch_path.empty()) reserve(guard);
 }
 
@@ -83,7 +87,7 @@ Outcome Machine::train_step(const std::vector<Batch>& batches, double learning_r
   for (const Batch& batch : batches) {
     Bindings with = bindings(&batch, bound);
     with.seed = seed, with.step = static_cast<uint32_t>(step);
-    Outcome part = interpreters_.at(batch.sequence_length).run(accumulates() ? Section::micro_step : Section::train_step, with);
+    Outcome part = run_step(batch, with);
     for (const auto& [name, value] : part.metrics) whole.metrics[name] += value;
     whole.recorded.insert(whole.recorded.end(), part.recorded.begin(), part.recorded.end());
   }
@@ -95,6 +99,18 @@ Outcome Machine::train_step(const std::vector<Batch>& batches, double learning_r
   }
   return whole;
 }
+
+Outcome Machine::run_step(const Batch& batch, const Bindings& with) {
+  ThreadChoice& choice = choices_.at(batch.sequence_length);
+  programs_.use_threads(choice.threads());
+  const double before = seconds_of_calls();
+  Outcome outcome = interpreters_.at(batch.sequence_length).run(accumulates() ? Section::micro_step : Section::train_step, with);
+  choice.add(seconds_of_calls() - before);
+  return outcome;
+}
+
+// Rests are not among them.
+double Machine::seconds_of_calls() const { return std::accumulate(std::begin(spent_.stages), std::end(spent_.stages), 0.0); }
 
 void Machine::replay_step(const std::vector<float>& recorded, double learning_rate, int64_t step, uint64_t seed) {
   Bindings with = bindings(nullptr, scalars(learning_rate, step, 1));
@@ -111,6 +127,7 @@ std::pair<double, double> Machine::evaluate_batch(const Batch& batch, const Adap
     adapter = &finished;
   }
   with.adapter = adapter;
+  programs_.use_threads(choices_.at(batch.sequence_length).threads());
   const Outcome outcome = interpreters_.at(batch.sequence_length).run(Section::evaluate_step, with);
   return {outcome.metrics.at("loss_sum"), outcome.metrics.at("correct")};
 }
@@ -196,6 +213,7 @@ void Machine::run_prompt(Section section, const std::vector<int64_t>& tokens, in
   with.scalars["position"] = static_cast<double>(position);
   with.adapter = &adapter;
   with.emitted = &logits;
+  programs_.use_threads(0);  // another machine of the same engine may have trained meanwhile
   interpreters_.at(chunk()).run(section, with);
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "exec/interpreter.h"
+#include "exec/thread_choice.h"
 
 namespace bespoke {
 
@@ -53,6 +54,9 @@ class Machine : public Steps {
  private:
   // Opens the program for which the engine keeps most, before anything else takes memory: what grows later is there twice meanwhile.
   void reserve(MemoryGuard& guard);
+  // Runs the section that makes a step of the batch, with as many threads as were chosen for its length, and times it.
+  Outcome run_step(const Batch& batch, const Bindings& with);
+  double seconds_of_calls() const;
   Bindings bindings(const Batch* batch, std::map<std::string, double> scalars) const;
   std::map<std::string, double> scalars(double learning_rate, int64_t step, int64_t batch_tokens) const;
   // Runs section `finish` on the state as it is, unless it has been; false where the method has none.
@@ -69,7 +73,8 @@ class Machine : public Steps {
   std::unique_ptr<Buffers> buffers_;  // with the workspace of the programs, which go first
   Programs programs_;
   std::map<int64_t, Interpreter> interpreters_;
-  bool finished_ = false;  // of the current state
+  std::map<int64_t, ThreadChoice> choices_;  // as interpreters, by sequence length: steps of one length are of equal work
+  bool finished_ = false;                    // of the current state
 };
 
 }  // namespace bespoke

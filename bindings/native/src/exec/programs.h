@@ -35,6 +35,10 @@ class Programs {
   // The engine's threads, for what the core computes itself.
   kernels::Parallel parallel() const { return table_.parallel ? kernels::Parallel{table_.parallel, table_.context, 0} : kernels::serial; }
 
+  // How many threads the runs that follow use at most; 0: as many as the engine has. Returns how many they will, 1 where the engine says
+  // nothing of them.
+  int32_t use_threads(int32_t threads) const { return table_.use_threads ? table_.use_threads(table_.context, threads) : 1; }
+
   size_t workspace_bytes() const { return workspace_bytes_; }                                    // that the programs of the target may want
   void use(uint8_t* workspace, size_t size) { workspace_ = workspace, workspace_size_ = size; }  // all of them share it
 

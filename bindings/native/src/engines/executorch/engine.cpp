@@ -25,6 +25,7 @@
 #include "engines/failure.h"
 #include "error.h"
 #include "log.h"
+#include "platform/cores.h"
 
 namespace bespoke {
 namespace {
@@ -261,8 +262,17 @@ int open(void*, const bespoke_artifact* artifact, void** program, char* message,
   return guarded(message, message_size, [&] { *program = new LoadedProgram(*artifact); });
 }
 
-int run(void*, void* program, const bespoke_tensor* const* operands, size_t, const bespoke_tensor* const* results, size_t, char* message,
-        size_t message_size) {
+// Of one engine.
+struct Context {
+  executorch::extension::threadpool::ThreadPool* pool;
+  size_t threads;  // of the pool, that our operators use
+};
+
+Context& of(void* context) { return *static_cast<Context*>(context); }
+
+int run(void* context, void* program, const bespoke_tensor* const* operands, size_t, const bespoke_tensor* const* results, size_t,
+        char* message, size_t message_size) {
+  threads_of_run = of(context).threads;
   return guarded(message, message_size, [&] { static_cast<LoadedProgram*>(program)->run(operands, results); });
 }
 
@@ -274,13 +284,17 @@ struct Pool {
   size_t engines GUARDED_BY(lock) = 0;
   uint32_t first GUARDED_BY(lock) = 0;  // threads that it came with
 
-  void join(int threads) {
+  executorch::extension::threadpool::ThreadPool* join(int threads) {
     const MutexLock held(lock);
     auto* pool = executorch::extension::threadpool::get_threadpool();
     if (!pool) throw std::bad_alloc();
     const auto now = static_cast<uint32_t>(pool->get_thread_count());
     if (!first) first = now;
-    const uint32_t wanted = threads > 0 ? static_cast<uint32_t>(threads) : engines ? now : first;
+    uint32_t wanted = now;
+    if (threads > 0)
+      wanted = static_cast<uint32_t>(threads);
+    else if (!engines)
+      wanted = std::min(first, static_cast<uint32_t>(threads_for(read_cores())));
     if (wanted != now && engines)
       throw Error(Kind::Config, setting("threads"), std::to_string(wanted),
                   "0, or the " + std::to_string(now) +
@@ -289,6 +303,7 @@ struct Pool {
                   "Open all models of a process with the same number, or close the others first");
     if (wanted != now) pool->_unsafe_reset_threadpool(wanted);
     engines++;
+    return pool;
   }
   void leave() {
     const MutexLock held(lock);
@@ -301,7 +316,21 @@ Pool& pool() {
   return one;
 }
 
-void destroy(void*) { pool().leave(); }
+void destroy(void* context) {
+  delete &of(context);
+  pool().leave();
+}
+
+void share_out(void* context, size_t tasks, void (*task)(void* shared, size_t index), void* shared) {
+  run_on_pool(of(context).pool, tasks, task, shared);
+}
+
+// XNNPACK's own operators use the whole pool: it cannot be made smaller while programs are open.
+int32_t use_threads(void* context, int32_t threads) {
+  const size_t all = of(context).pool->get_thread_count();
+  of(context).threads = threads > 0 ? std::min(static_cast<size_t>(threads), all) : all;
+  return static_cast<int32_t>(of(context).threads);
+}
 
 // ---- what ExecuTorch has to say ---------------------------------------------------------------------------------------------------
 
@@ -332,13 +361,15 @@ void take_lines() {
 bespoke_engine executorch_engine(int threads) {
   take_lines();
   rt::runtime_init();
-  pool().join(threads);
+  auto context = std::make_unique<Context>();
+  context->pool = pool().join(threads);
+  context->threads = context->pool->get_thread_count();
   bespoke_engine table{};
   table.struct_size = sizeof table;
   table.target = "executorch";
   table.open = open, table.run = run, table.close = close, table.destroy = destroy;
-  table.context = executorch::extension::threadpool::get_threadpool();
-  if (table.context) table.parallel = run_on_pool;
+  table.parallel = share_out, table.use_threads = use_threads;
+  table.context = context.release();
   return table;
 }
 

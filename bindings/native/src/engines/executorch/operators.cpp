@@ -5,6 +5,7 @@
 #include <executorch/runtime/kernel/kernel_runtime_context.h>
 #include <executorch/runtime/kernel/operator_registry.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "engines/executorch/threads.h"
@@ -30,7 +31,8 @@ void require(bool fits) {
 kernels::Parallel threads() {
   auto* pool = executorch::extension::threadpool::get_threadpool();
   if (!pool) return kernels::serial;
-  return {run_on_pool, pool, pool->get_thread_count()};
+  const size_t all = pool->get_thread_count();
+  return {run_on_pool, pool, threads_of_run ? std::min(all, threads_of_run) : all};
 }
 
 const kernels::Table& table() {

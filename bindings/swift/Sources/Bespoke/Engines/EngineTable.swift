@@ -101,7 +101,8 @@ private func swiftTable(_ engine: some Engine) -> bespoke_engine {
         finish: nil, allocate: nil, release: nil, read: nil, write: nil, map_weights: nil, unmap_weights: nil,
         peak_bytes: engine is any MemoryReportingEngine ? { Context.at($0).peakBytes() } : nil,
         runs_graphs: engine.runsExportedGraphs ? 1 : 0,
-        parallel: nil)
+        parallel: nil,
+        use_threads: nil)
 }
 
 /// Runs `body`; 0, or the number of what it threw, with the reason in `message`. Objects of Apple's frameworks that it lets go of are
