@@ -14,6 +14,18 @@ from pydantic import TypeAdapter
 from bespoke.core.reports import fields_of_the_core
 from bespoke.data.shapes import FIELDS, OPTIONAL_FIELDS
 from bespoke.data.turns import ROLES
+from bespoke.rules.bench_report import (
+    AnswerRate,
+    BenchReport,
+    BundleBench,
+    CoreClass,
+    PlanSteps,
+    ProductRate,
+    ReadRate,
+    Spread,
+    StepProducts,
+    SystemName,
+)
 from bespoke.rules.records import (
     AddedExample,
     AnswerPiece,
@@ -44,6 +56,7 @@ RECORDS = (
 )
 REPORTS = (TrainReport, Evaluation, VerifyReport)
 PARTS = (MemoryReport, JudgedStep, PassedCheck)  # of reports
+BENCH_PARTS = (AnswerRate, BundleBench, CoreClass, PlanSteps, ProductRate, ReadRate, Spread, StepProducts, SystemName)
 # null if the number is not finite: JSON cannot write it
 NOT_FINITE = ("losses", "loss", "perplexity", "accuracy", "log_probability")
 GROWS = "Later versions may add fields: ignore those that you do not know."
@@ -61,6 +74,11 @@ def record_schemas() -> dict[str, dict[str, Any]]:
     }
 
 
+def bench_schema() -> dict[str, Any]:
+    """Schema of the report of `bespoke bench`. No binding has it: it passes through a file, not through the C API."""
+    return schema_of(BenchReport)
+
+
 def file_name(kind: type) -> str:
     """The file name of a class: train_report for TrainReport."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in kind.__name__).lstrip("_")
@@ -69,7 +87,7 @@ def file_name(kind: type) -> str:
 def schema_of(kind: type) -> dict[str, Any]:
     """Schema of a report or record as the core writes it, with every field filled."""
     schema = TypeAdapter(kind).json_schema(mode="serialization")
-    nested = {part.__name__: part for part in PARTS}
+    nested = {part.__name__: part for part in (*PARTS, *BENCH_PARTS)}
     for part, owner in ((schema, kind), *((part, nested[name]) for name, part in schema.get("$defs", {}).items())):
         written = fields_of_the_core(owner)
         properties = {name: described(name, schema) for name, schema in part["properties"].items() if name in written}

@@ -11,7 +11,7 @@ from typing import Any
 import kotlin_types
 import swift_types
 from cpp_tables import LICENCE, tables
-from record_schemas import record_schemas
+from record_schemas import bench_schema, record_schemas
 
 from bespoke import errors
 from bespoke.bundle.manifest_schema import manifest_schema
@@ -57,6 +57,7 @@ def schemas() -> dict[str, str]:
         "manifest.schema.json": manifest_schema(),
         "plan_rules.json": rules_document(),
         **record_schemas(),
+        "bench_report.schema.json": bench_schema(),
     }
     texts = {name: json.dumps(document, indent=2, sort_keys=True) + "\n" for name, document in documents.items()}
     return {
