@@ -5,7 +5,7 @@
 // once, whatever it computes. A line that it cannot read or follow is answered {"event": "refused", "order": null, ...} and changes
 // nothing; a limit or a pace that cannot be set, {"event": "refused", ...}. SIGTERM and SIGINT cancel too. It ends with the error's status.
 // The verbs `encode` and `answer` have lines of their own (tool/encode.h, tool/answering.h). "engine" in a request names another engine
-// than the core's own (engines/module.h).
+// than the core's own (engines/module.h). `bespoke-core bench` takes no request and prints its report alone (tool/bench.h).
 #include <pthread.h>
 #include <unistd.h>
 
@@ -18,6 +18,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,7 @@
 #include "locks.h"
 #include "platform/memory.h"
 #include "tool/answering.h"
+#include "tool/bench.h"
 #include "tool/encode.h"
 #include "tool/engine_library.h"
 #include "tool/lines.h"
@@ -270,6 +272,37 @@ int install(const json& request) {
   return 0;
 }
 
+void end_by_signals() {  // what changes nothing needs not be brought to an end
+  for (const int number : {SIGTERM, SIGINT}) std::signal(number, SIG_DFL);
+}
+
+int bench(const json& request) {
+  const bool is_quick = field<bool>(request, "quick", false);
+  end_by_signals();
+  if (!listen_to_changes()) return out_of_memory();  // it answers pings
+  say({{"event", "report"}, {"report", bespoke::bench(is_quick)}});
+  return 0;
+}
+
+// What stands after the program's name: nothing but `bench` and perhaps --quick.
+int run_arguments(const std::vector<std::string_view>& arguments) {
+  const bool is_quick = arguments.size() == 2 && arguments[1] == "--quick";
+  if (arguments[0] == "bench" && (arguments.size() == 1 || is_quick)) {
+    end_by_signals();
+    std::printf("%s\n", bespoke::bench(is_quick).dump(2, ' ', false, json::error_handler_t::replace).c_str());
+    return 0;
+  }
+  std::string got = "'";
+  for (const std::string_view argument : arguments) got.append(got.size() > 1 ? " " : "").append(argument);
+  say({{"event", "error"},
+       {"kind", "ConfigError"},
+       {"subject", "command line"},
+       {"got", got + "'"},
+       {"expected", "'bench', 'bench --quick', or no arguments and a request on standard input"},
+       {"next_step", "See bindings/native/src/tool/main.cpp"}});
+  return BESPOKE_CONFIG_ERROR;
+}
+
 int run(const json& request) {
   const auto path = request.at("bundle").get<std::string>(), state = request.at("state").get<std::string>();
   Options options(request);
@@ -305,8 +338,7 @@ int run(const json& request) {
   int status = 0;
   try {
     if (request.at("verb") == "answer") {
-      for (const int number : {SIGTERM, SIGINT})
-        std::signal(number, SIG_DFL);  // answers change nothing: there is nothing to be brought to an end
+      end_by_signals();
       bespoke::answer(model, inbox);
     } else {
       status = report(request, model);
@@ -325,7 +357,7 @@ int run(const json& request) {
 extern "C" __attribute__((visibility("default"))) void et_pal_emit_log_message(uint64_t, int, const char*, const char*, size_t, const char*,
                                                                                size_t) {}
 
-int main() {
+int main(int count, char** arguments) {
   bespoke::steady_malloc();
   reserve = new (std::nothrow) char[kReserveBytes];
   std::set_new_handler(give_up_the_reserve);
@@ -335,6 +367,7 @@ int main() {
   std::signal(SIGTERM, on_signal);
   std::signal(SIGINT, on_signal);
   try {
+    if (count > 1) return run_arguments({arguments + 1, arguments + count});
     const std::optional<Line> line = lines.next();
     if (!line || line->is_too_long) return refuse("no line of at most 64 MiB");
     const json request = json::parse(line->text, nullptr, false);
@@ -346,6 +379,7 @@ int main() {
     }
     if (request.value("verb", json()) == "encode") return bespoke::encode_examples(request, lines);
     if (request.value("verb", json()) == "install") return install(request);
+    if (request.value("verb", json()) == "bench") return bench(request);
     return listen_to_changes() ? run(request) : out_of_memory();
   } catch (const std::bad_alloc&) {
     return out_of_memory();
