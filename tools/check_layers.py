@@ -56,6 +56,7 @@ LAYERS = (
     "engines",
     "answering",
     "personal_model",
+    "bench",
     "testing",
     "plot",
     "doctor",

@@ -358,6 +358,7 @@ VERBS = (
         "PersonalModel.instructionSet",
         "PersonalModel.instructionSet",
     ),
+    Verb("measure what this device can do", None, "bespoke bench", None, None, None),
     Verb("take the lines that it writes for developers", None, None, "bespoke_set_log", None, None),
     Verb(
         "say the version",

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from bespoke.cli.answering import export, generate
+from bespoke.cli.benching import bench
 from bespoke.cli.building import build
 from bespoke.cli.chatting import chat
 from bespoke.cli.delivering import export_base, install, pack
@@ -95,6 +96,7 @@ for _command in (
     abandon,
     plugins,
     doctor,
+    bench,
 ):
     cli.add_command(_command)
 
