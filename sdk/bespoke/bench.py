@@ -55,7 +55,8 @@ def measure(
     for added in ("enforced_by", "bytes_read"):  # by the process that asked
         report.pop(added, None)
     if bundle is not None:
-        report["bundle"] = asdict(_measure_bundle(bundle, quick, told, trust))
+        measured = asdict(_measure_bundle(bundle, quick, told, trust))
+        report["bundle"] = {**measured, "plans": list(measured["plans"])}
     return report
 
 

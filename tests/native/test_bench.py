@@ -8,14 +8,19 @@ import math
 import os
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bespoke.bench import measure
 from bespoke.core.finding import find
 from tests.conftest import REPOSITORY
+from tests.native.core_lab import tiny_core_bundle
 from tests.support.json_schema import violations
 from tests.support.statuses import STATUS
+
+__all__ = ["tiny_core_bundle"]
 
 SECONDS = 120  # a quick run takes a few; other work may share the cores
 
@@ -109,3 +114,11 @@ def test_arguments_that_mean_nothing_are_refused(arguments: list[str]) -> None:
 def test_a_request_whose_field_has_another_type_is_refused() -> None:
     event, status = run(given='{"verb": "bench", "quick": "yes"}\n')
     assert (event["event"], event["kind"], status) == ("error", "ConfigError", STATUS["ConfigError"])
+
+
+def test_the_steps_of_a_bundle_are_those_of_the_core(tiny_core_bundle: Path) -> None:
+    report = measure(tiny_core_bundle, quick=True)
+    assert violations(report, schema()) == []
+    assert report["bundle"]["engine"] == "executorch"
+    zeros = [place for place, number in numbers(report["bundle"]) if not (math.isfinite(number) and number > 0)]
+    assert zeros == []
