@@ -105,9 +105,9 @@ typedef struct bespoke_options {
   const uint8_t* BESPOKE_NULL public_key;    /* ed25519, 32 bytes, or null: the bundle's signature must be of this key */
   const bespoke_engine* BESPOKE_NULL engine; /* null: ExecuTorch, where the core was built with it. A core without it opens and does all
                                     verbs of the store; calls that compute are BESPOKE_MISSING_DEPENDENCY */
-  int32_t threads;               /* that work at the same time, at most. 0: as many as this process has cores, without those of the
-                                    lowest class where there are several: then 2 to 4. The first steps of a run try 2, 4 and all of them,
-                                    and the others use the fastest number. ExecuTorch has one pool for the process: while a model that
+  int32_t threads;               /* that work at the same time, at most. 0: as many as this process has cores. The first steps of a
+                                    run try 2, 4 and all of them, and the others use the fastest number. Answers leave out the cores of
+                                    the lowest class where there are several, and use 2 to 4. ExecuTorch has one pool for the process: while a model that
                                     has computed is open, others share its threads (0, or the same number), or their calls are
                                     BESPOKE_CONFIG_ERROR */
   int32_t require_authenticated; /* not 0: BESPOKE_SIGNATURE_ERROR where neither pin nor key is given */

@@ -113,8 +113,8 @@ typedef struct bespoke_engine {
                                 void* BESPOKE_NULL shared);
 
   /* Null: how many threads a run uses is the engine's matter. Else: says how many at most the runs that follow use, and returns how many
-   * they will. 0: as many as the engine has. The core times training steps with several numbers and keeps the fastest. Results must have
-   * the same bits with any. */
+   * they will. 0: as many as suit work that nobody has timed. The core times training steps with several numbers and keeps the fastest.
+   * Results must have the same bits with any. */
   int32_t (*BESPOKE_NULL use_threads)(void* BESPOKE_NULL context, int32_t threads);
 } bespoke_engine;
 

@@ -31,6 +31,7 @@ class Device {  // its files
     std::ofstream(root_ / path) << text << '\n';
   }
   int threads() const { return threads_for(read_cores(root_)); }
+  int usable() const { return usable_threads(read_cores(root_)); }
 
  private:
   fs::path root_ = fs::temp_directory_path() / ("bespoke_cores_" + std::to_string(getpid()));
@@ -55,6 +56,7 @@ TEST_CASE("threads are no more than the cores that the process may use") {
   CHECK(device.threads() == 4);
   device.allow("3,6-7");
   CHECK(device.threads() == 2);
+  CHECK(device.usable() == 3);
   device.allow("7");
   CHECK(device.threads() == 1);
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <limits>
 #include <numeric>
 
 namespace bespoke {
@@ -58,7 +59,7 @@ Machine::Machine(Bundle& bundle, const Method* method, const PlanRecord* answers
   const Weights weights = method ? Weights::given_back : Weights::kept;
   for (const Plan& plan : plans_)
     interpreters_.try_emplace(plan.sequence_length, plan, weights, bundle, programs_, *buffers_, memory_, guard, control, spent_);
-  const int32_t threads = programs_.use_threads(0);
+  const int32_t threads = programs_.use_threads(std::numeric_limits<int32_t>::max());
   for (const Plan& plan : plans_) choices_.try_emplace(plan.sequence_length, threads);
   if (!method || !scratch_path.empty()) reserve(guard);
 }

@@ -15,15 +15,19 @@ bool is_another_class(int64_t slower, int64_t faster) { return faster * 4 > slow
 
 }  // namespace
 
+int usable_threads(const Cores& cores) {
+  const int all = std::max(1, static_cast<int>(cores.speeds.size()));
+  if (!(cores.quota > 0)) return all;
+  return std::min(all, static_cast<int>(std::ceil(std::min(cores.quota, double{1 << 20}))));
+}
+
 int threads_for(const Cores& cores) {
   std::vector<int64_t> speeds = cores.speeds;
   std::sort(speeds.begin(), speeds.end());
-  const int all = std::max(1, static_cast<int>(speeds.size()));
   const auto next_class = std::adjacent_find(speeds.begin(), speeds.end(), is_another_class);
-  const bool several = next_class != speeds.end() && speeds.front() > 0;
-  int threads = several ? std::clamp(static_cast<int>(speeds.end() - next_class) - 1, kLeast, kMost) : all;
-  if (cores.quota > 0) threads = std::min(threads, static_cast<int>(std::ceil(std::min(cores.quota, double{1 << 20}))));
-  return std::min(threads, all);
+  const int usable = usable_threads(cores);
+  if (next_class == speeds.end() || speeds.front() <= 0) return usable;
+  return std::min(usable, std::clamp(static_cast<int>(speeds.end() - next_class) - 1, kLeast, kMost));
 }
 
 }  // namespace bespoke

@@ -15,8 +15,10 @@ struct Cores {
 
 Cores read_cores(const std::string& root = "");  // root: the folder that stands for `/`, of Linux
 
-// Threads for work that all of them share. Where cores are of several classes: as many as stand above the lowest class, 2 to 4. Where
-// they are of one class: as many as there are. Never more than cores and quota give something to do.
+int usable_threads(const Cores& cores);  // that cores and quota give something to do
+
+// Threads for work that all of them share, where nobody has timed it: of usable threads, as many as there are cores above the lowest
+// class, 2 to 4. All where there is one class.
 int threads_for(const Cores& cores);
 
 }  // namespace bespoke

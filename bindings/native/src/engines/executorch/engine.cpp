@@ -265,7 +265,8 @@ int open(void*, const bespoke_artifact* artifact, void** program, char* message,
 // Of one engine.
 struct Context {
   executorch::extension::threadpool::ThreadPool* pool;
-  size_t threads;  // of the pool, that our operators use
+  size_t suited;   // threads of the pool that our operators use where nobody has timed it
+  size_t threads;  // that they use now
 };
 
 Context& of(void* context) { return *static_cast<Context*>(context); }
@@ -294,7 +295,7 @@ struct Pool {
     if (threads > 0)
       wanted = static_cast<uint32_t>(threads);
     else if (!engines)
-      wanted = std::min(first, static_cast<uint32_t>(threads_for(read_cores())));
+      wanted = std::min(first, static_cast<uint32_t>(usable_threads(read_cores())));
     if (wanted != now && engines)
       throw Error(Kind::Config, setting("threads"), std::to_string(wanted),
                   "0, or the " + std::to_string(now) +
@@ -328,7 +329,7 @@ void share_out(void* context, size_t tasks, void (*task)(void* shared, size_t in
 // XNNPACK's own operators use the whole pool: it cannot be made smaller while programs are open.
 int32_t use_threads(void* context, int32_t threads) {
   const size_t all = of(context).pool->get_thread_count();
-  of(context).threads = threads > 0 ? std::min(static_cast<size_t>(threads), all) : all;
+  of(context).threads = threads > 0 ? std::min(static_cast<size_t>(threads), all) : of(context).suited;
   return static_cast<int32_t>(of(context).threads);
 }
 
@@ -363,7 +364,8 @@ bespoke_engine executorch_engine(int threads) {
   rt::runtime_init();
   auto context = std::make_unique<Context>();
   context->pool = pool().join(threads);
-  context->threads = context->pool->get_thread_count();
+  const size_t all = context->pool->get_thread_count();
+  context->suited = context->threads = threads > 0 ? all : std::min(all, static_cast<size_t>(threads_for(read_cores())));
   bespoke_engine table{};
   table.struct_size = sizeof table;
   table.target = "executorch";

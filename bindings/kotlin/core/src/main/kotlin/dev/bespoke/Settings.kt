@@ -43,7 +43,7 @@ class Trust(val pinSha256: String? = null, val publicKey: String? = null, val re
  * @property trust by what its bundle is known
  * @property memoryMb what a call may add to what the process held when it began, in MB of 10^6 bytes; null: the bundle's budget. So what
  *     the app itself takes meanwhile does not count. Reports say both ([MemoryReport.idleBytes], [MemoryReport.peakBytes] of the whole process)
- * @property threads null: as many as suit the processor, small cores left out
+ * @property threads null: as many as suit the processor
  * @property cache a folder of the app's that an engine may fill and the system may empty
  * @property waitSeconds how long a call that computes waits for its turn, before it is [Busy]; null: however long it takes
  * @property busySeconds how long a call waits for another process that uses the state, before it is [Unavailable]; null: however long
