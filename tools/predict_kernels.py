@@ -124,16 +124,11 @@ def source() -> str:
 def table(rows: list[Row]) -> str:
     """What belongs between the marks of the page."""
     lines = [HEADER, ["---", "---", *["---:"] * 7], *(row.cells() for row in rows)]
-    short = [f"{row.core} and {row.compiler} ({', '.join(missed(row))})" for row in rows if missed(row)]
     cells = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    small = ", ".join(f"{core} {aim:.0%}" for core, aim in AIMS_OF_SMALL.items())
     return f"""{cells}
 
 Shares of the FMA peak of one core: products of floats at T = 256 and 64, and of whole numbers with i8mm. At T = 1 with dotprod: \
 weights a cycle, and how many times as fast as decoding them. W is {WIDTH} x {WIDTH}. The A76 is taken for a Neoverse N1.
-
-Aims: {AIM:.0%} at T = 256 ({small}), i8mm {AIM_OF_I8MM} on {" and ".join(LARGE_WITH_I8MM)}, {AIM_OF_ROWS} times. \
-Not reached: {"; ".join(short) or "none"}.
 
 These are upper bounds: caches, TLB, heat and wrongly predicted branches are not modelled, and nothing was timed on an Arm \
 processor.
