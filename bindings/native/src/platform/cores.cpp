@@ -16,13 +16,14 @@ bool is_another_class(int64_t slower, int64_t faster) { return faster * 4 > slow
 }  // namespace
 
 int usable_threads(const Cores& cores) {
-  const int all = std::max(1, static_cast<int>(cores.speeds.size()));
+  const int all = static_cast<int>(cores.all.size());
   if (!(cores.quota > 0)) return all;
   return std::min(all, static_cast<int>(std::ceil(std::min(cores.quota, double{1 << 20}))));
 }
 
 int threads_for(const Cores& cores) {
-  std::vector<int64_t> speeds = cores.speeds;
+  std::vector<int64_t> speeds;
+  for (const Core& core : cores.all) speeds.push_back(core.capacity ? core.capacity : core.max_khz);
   std::sort(speeds.begin(), speeds.end());
   const auto next_class = std::adjacent_find(speeds.begin(), speeds.end(), is_another_class);
   const int usable = usable_threads(cores);

@@ -8,9 +8,15 @@
 
 namespace bespoke {
 
+struct Core {
+  int number = -1;       // in the system; -1: threads cannot be bound to it
+  int64_t capacity = 0;  // the system's figure for its work, larger for faster ones; 0: it has none
+  int64_t max_khz = 0;   // 0: unknown
+};
+
 struct Cores {
-  std::vector<int64_t> speeds;  // of those on which this process may run, in a measure of the system's; 0: it does not say
-  double quota = 0;             // of their time that the process may use together: 1.5 is one core and a half; 0: all of it
+  std::vector<Core> all;  // on which this process may run; at least one
+  double quota = 0;       // of their time that the process may use together: 1.5 is one core and a half; 0: all of it
 };
 
 Cores read_cores(const std::string& root = "");  // root: the folder that stands for `/`, of Linux

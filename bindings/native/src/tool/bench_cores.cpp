@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
-#include <thread>
 #if defined(__linux__)
 #include <sched.h>
 #include <sys/sysinfo.h>
@@ -17,29 +16,11 @@
 #include <sys/system_properties.h>
 #endif
 
+#include "platform/cores.h"
+
 namespace bespoke {
 
-#if defined(__linux__)
-
 namespace {
-
-constexpr char kProcessors[] = "/sys/devices/system/cpu/cpu";
-
-int64_t number_in(const std::string& path) {
-  std::ifstream file(path);
-  int64_t number = 0;
-  return file >> number ? number : 0;
-}
-
-std::vector<int> allowed_processors() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  std::vector<int> found;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return found;
-  for (int i = 0; i < CPU_SETSIZE; i++)
-    if (CPU_ISSET(i, &allowed)) found.push_back(i);
-  return found;
-}
 
 using Fields = std::map<std::string, std::string>;
 
@@ -92,13 +73,11 @@ bool is_alike(const CoreClass& one, const CoreClass& other) {
 std::vector<CoreClass> core_classes() {
   std::vector<CoreClass> cores;
   const std::map<int, Fields> fields = processor_fields();
-  for (const int processor : allowed_processors()) {
-    const std::string folder = kProcessors + std::to_string(processor);
+  for (const Core& one : read_cores().all) {
     CoreClass core;
-    core.processors = {processor};
-    core.capacity = number_in(folder + "/cpu_capacity");
-    core.max_khz = number_in(folder + "/cpufreq/cpuinfo_max_freq");
-    const auto found = fields.find(processor);
+    core.count = 1, core.capacity = one.capacity, core.max_khz = one.max_khz;
+    if (one.number >= 0) core.processors = {one.number};
+    const auto found = fields.find(one.number);
     if (found != fields.end()) core.part = part_of(found->second);
     cores.push_back(core);
   }
@@ -108,20 +87,21 @@ std::vector<CoreClass> core_classes() {
   std::vector<CoreClass> classes;
   for (const CoreClass& core : cores) {
     const auto same = std::find_if(classes.begin(), classes.end(), [&](const CoreClass& one) { return is_alike(one, core); });
-    if (same == classes.end())
+    if (same == classes.end()) {
       classes.push_back(core);
-    else
-      same->processors.push_back(core.processors[0]);
+      continue;
+    }
+    same->count++;
+    same->processors.insert(same->processors.end(), core.processors.begin(), core.processors.end());
   }
-  if (classes.empty()) classes.emplace_back().count = std::max(1u, std::thread::hardware_concurrency());
   for (CoreClass& one : classes) {
-    if (one.processors.empty()) continue;
     std::sort(one.processors.begin(), one.processors.end());
-    one.count = static_cast<int64_t>(one.processors.size());
     one.name = list_of(one.processors);
   }
   return classes;
 }
+
+#if defined(__linux__)
 
 void run_on(const std::vector<int>& processors) {
   if (processors.empty()) return;
@@ -148,9 +128,12 @@ std::string processor_name() {
 
 int64_t largest_cache_bytes() {
   int64_t largest = 0;
-  for (const int processor : allowed_processors())
-    for (int index = 0; index < 8; index++)  // a size is written as 2048K
-      largest = std::max(largest, number_in(kProcessors + std::to_string(processor) + "/cache/index" + std::to_string(index) + "/size"));
+  for (const Core& core : read_cores().all)
+    for (int index = 0; index < 8; index++) {
+      std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(core.number) + "/cache/index" + std::to_string(index) + "/size");
+      int64_t kilobytes = 0;  // written as 2048K
+      if (file >> kilobytes) largest = std::max(largest, kilobytes);
+    }
   return largest * 1024;
 }
 
@@ -160,12 +143,6 @@ double load_average() {  // not from /proc/loadavg, which Android hides
 }
 
 #else
-
-std::vector<CoreClass> core_classes() {
-  std::vector<CoreClass> classes(1);
-  classes[0].count = std::max(1u, std::thread::hardware_concurrency());
-  return classes;
-}
 
 void run_on(const std::vector<int>&) {}
 

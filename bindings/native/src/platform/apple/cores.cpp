@@ -19,9 +19,9 @@ int number(const char* name) {  // 0 where the system has none of this name
 
 // The system says how many cores each class has, and not how fast they are. Its first class is the fastest.
 Cores read_cores(const std::string&) {
-  const int all = number("hw.logicalcpu"), fast = number("hw.perflevel0.logicalcpu");
+  const int all = std::max(1, number("hw.logicalcpu")), fast = number("hw.perflevel0.logicalcpu");
   Cores cores;
-  for (int i = 0; i < all; i++) cores.speeds.push_back(fast == 0 || i < fast ? 2 : 1);
+  for (int i = 0; i < all; i++) cores.all.push_back({-1, fast == 0 || i < fast ? 2 : 1, 0});
   return cores;
 }
 

@@ -36,10 +36,9 @@ std::vector<int> allowed_cores(const std::string& root) {
   return cores;
 }
 
-int64_t speed_of(int core, const std::string& root) {
-  const std::string folder = root + "/sys/devices/system/cpu/cpu" + std::to_string(core);
-  const int64_t capacity = number_in(folder + "/cpu_capacity");  // what it gets done, 1024 for the fastest
-  return capacity ? capacity : number_in(folder + "/cpufreq/cpuinfo_max_freq");
+Core core_of(int number, const std::string& root) {
+  const std::string folder = root + "/sys/devices/system/cpu/cpu" + std::to_string(number);
+  return {number, number_in(folder + "/cpu_capacity"), number_in(folder + "/cpufreq/cpuinfo_max_freq")};
 }
 
 double smaller_quota(double known, double quota, double period) {
@@ -85,8 +84,8 @@ double read_quota(const std::string& root) {
 
 Cores read_cores(const std::string& root) {
   Cores cores;
-  for (const int core : allowed_cores(root)) cores.speeds.push_back(speed_of(core, root));
-  if (cores.speeds.empty()) cores.speeds.assign(static_cast<size_t>(std::max(1l, sysconf(_SC_NPROCESSORS_ONLN))), 0);
+  for (const int number : allowed_cores(root)) cores.all.push_back(core_of(number, root));
+  if (cores.all.empty()) cores.all.resize(static_cast<size_t>(std::max(1l, sysconf(_SC_NPROCESSORS_ONLN))));
   cores.quota = read_quota(root);
   return cores;
 }
