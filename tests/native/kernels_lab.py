@@ -230,6 +230,7 @@ def compile_lab(folder: Path, compiler: str = "g++", *flags: str) -> Path:
         *(f"kernels/{name}" for name in drivers),
         *(f"kernels/sets/{name}" for name in sets),
         "platform/linux/processor",
+        "tool/bench_threads",
     ]
     common = ["-std=c++17", "-O2", "-ffp-contract=off", f"-I{NATIVE / 'src'}", "-pthread", *flags]
     objects = []

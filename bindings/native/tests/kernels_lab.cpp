@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels in a process of their own, for tests in Python and under an emulator: requests on stdin, results on stdout, both plain
 // memory. A request is 12 int64 (see Request) and then its arrays. Workspace is exactly as large as promised and followed by a mark.
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include "kernels/int4.h"
+#include "tool/bench_threads.h"
 
 using namespace bespoke::kernels;
 
@@ -44,60 +41,6 @@ void write_array(const std::vector<T>& values) {
   must(values.empty() || std::fwrite(values.data(), sizeof(T), values.size(), stdout) == values.size(), "nobody reads");
 }
 
-// As many threads as asked for, so that their tasks interleave even where the machine has fewer processors. They stay, since
-// starting one takes longer than a small product.
-class Pool {
- public:
-  explicit Pool(size_t count) {
-    for (size_t i = 1; i < count; i++) threads_.emplace_back([this] { serve(); });
-  }
-  ~Pool() {
-    {
-      std::lock_guard<std::mutex> hold(mutex_);
-      round_ = 0;
-    }
-    changed_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
-  Parallel parallel() { return {run, this, threads_.size() + 1}; }
-
- private:
-  static void run(void* pool, size_t tasks, void (*task)(void*, size_t), void* context) {
-    Pool& self = *static_cast<Pool*>(pool);
-    {
-      std::lock_guard<std::mutex> hold(self.mutex_);
-      self.tasks_ = tasks, self.task_ = task, self.context_ = context, self.next_ = 0, self.busy_ = self.threads_.size();
-      self.round_++;
-    }
-    self.changed_.notify_all();
-    self.take();
-    while (self.busy_ > 0) std::this_thread::yield();
-  }
-  void serve() {
-    for (uint64_t seen = 1;; seen++) {
-      for (int spin = 0; spin < 20000 && round_ == seen; spin++) std::this_thread::yield();
-      std::unique_lock<std::mutex> hold(mutex_);
-      changed_.wait(hold, [&] { return round_ != seen; });
-      if (round_ == 0) return;
-      hold.unlock();
-      take();
-      busy_--;
-    }
-  }
-  void take() {
-    for (size_t i; (i = next_++) < tasks_;) task_(context_, i);
-  }
-
-  std::vector<std::thread> threads_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::atomic<uint64_t> round_{1};  // 0 is the end
-  std::atomic<size_t> next_{0}, busy_{0};
-  size_t tasks_ = 0;
-  void (*task_)(void*, size_t) = nullptr;
-  void* context_ = nullptr;
-};
-
 struct Workspace {
   explicit Workspace(size_t size) : size(size), memory(static_cast<char*>(std::aligned_alloc(64, (size + MARK + 63) / 64 * 64))) {
     std::memset(memory, 0x7f, size);  // what is read before it is written shows: a very large number
@@ -125,11 +68,13 @@ void timed(int64_t times, std::vector<double>& shortest, F run) {
   }
 }
 
+// As many threads as asked for, so that their tasks interleave even where the machine has fewer processors. They stay, since starting
+// one takes longer than a small product.
 Parallel pool(size_t threads) {
-  static std::map<size_t, std::unique_ptr<Pool>> pools;
+  static std::map<size_t, std::unique_ptr<bespoke::BenchThreads>> pools;
   if (threads == 1) return serial;
-  std::unique_ptr<Pool>& found = pools[threads];
-  if (!found) found = std::make_unique<Pool>(threads);
+  std::unique_ptr<bespoke::BenchThreads>& found = pools[threads];
+  if (!found) found = std::make_unique<bespoke::BenchThreads>(threads);
   return found->parallel();
 }
 
