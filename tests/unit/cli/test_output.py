@@ -38,6 +38,7 @@ VERBS = [
     "abandon",
     "plugins",
     "doctor",
+    "bench",
 ]
 
 
