@@ -10,7 +10,7 @@ from bespoke.ops.names import (
     LINEAR_INT4,
     LINEAR_TRANSPOSED_INT4,
 )
-from bespoke.ops.operators import OUT_VARIANTS, operator_workspace_bytes
+from bespoke.ops.operators import OUT_VARIANTS, attention_workspace_bytes, operator_workspace_bytes
 from bespoke.ops.weight import (
     QuantizedWeight,
     lookup,
@@ -28,6 +28,7 @@ __all__ = [
     "LINEAR_TRANSPOSED_INT4",
     "OUT_VARIANTS",
     "QuantizedWeight",
+    "attention_workspace_bytes",
     "decode",
     "decode_bytes",
     "embedding_int4",

@@ -6,9 +6,9 @@ the operand of its name: `acc_out` with `acc`, `m_out` with `m`, and so on. No o
 register them in the same namespace `bespoke`.
 
 The workspace of the native operators is the same for all instruction sets and any number of threads. Its C++ counterparts are
-`product_workspace_bytes` and `head_workspace_bytes` in bindings/native/src/kernels; a test compares them. A thread decodes a
-panel of weights at a time. Instruction sets that multiply something else than floats keep what rows become in what is left: as
-many rows at a time as fit. The head keeps the logits of a sub-tile.
+`product_workspace_bytes`, `head_workspace_bytes` and `attention_workspace_bytes` in bindings/native/src/kernels; a test
+compares them. A thread decodes a panel of weights at a time. Instruction sets that multiply something else than floats keep
+what rows become in what is left: as many rows at a time as fit. The head keeps the logits of a sub-tile.
 """
 
 from __future__ import annotations
@@ -21,11 +21,21 @@ from bespoke.errors import GraphError
 from bespoke.ops.head_chunk import head_chunk_bytes
 from bespoke.ops.int4 import decode_bytes
 
-__all__ = ["OPERATORS", "OUT_VARIANTS", "CallSizes", "Int4Operator", "operator_workspace_bytes"]
+__all__ = [
+    "OPERATORS",
+    "OUT_VARIANTS",
+    "CallSizes",
+    "Int4Operator",
+    "attention_workspace_bytes",
+    "operator_workspace_bytes",
+]
 
-SCRATCH_BYTES = 8 * 256 * 32 * 4  # panels of decoded weights for 8 threads; a larger pool leaves the rest idle
+THREADS = 8  # that work on one call; a larger pool leaves the rest idle
+PANEL_BYTES = 256 * 32 * 4  # of decoded weights
+SCRATCH_BYTES = THREADS * PANEL_BYTES
 HEAD_ROWS = 256  # rows of h whose logits are held at once
 ALIGNMENT = 64  # bytes, the most that aligning an address costs
+ATTENTION_QUERIES, SPAN_KEYS, LANES, FEW_ROWS = 32, 256, 16, 8  # of the native attention
 LOGITS_BYTES = (256 + 16) * 4  # of a row of h: logits for the vocabulary rows of a sub-tile, padded
 
 
@@ -137,3 +147,18 @@ def operator_workspace_bytes(name: str, rows: int) -> int:
             next_step="Ask for one of these; other operators say themselves what they take",
         )
     return OPERATORS[name].native_workspace(rows)
+
+
+def attention_workspace_bytes(rows: int, keys: int, heads: int, kv_heads: int, width: int) -> int:
+    """Bytes that the native attention takes in addition to operands and results: `rows` positions that see `keys`.
+
+    A thread holds the scores of some positions, by a span of keys, and two sums of values. A few positions are shared out by
+    spans, and keep a sum for each.
+    """
+    group = heads // kv_heads
+    task_rows = min(rows, max(1, ATTENTION_QUERIES // group))
+    queries = task_rows * group
+    sums = queries * (-(-width // LANES) * LANES + 2)
+    thread = PANEL_BYTES + -(-4 * (queries * (LOGITS_BYTES // 4 + width) + 2 * sums) // 64) * 64
+    spans = -(-rows // task_rows) * kv_heads * -(-keys // SPAN_KEYS) if rows <= FEW_ROWS else 0
+    return THREADS * thread + 4 * spans * sums + ALIGNMENT

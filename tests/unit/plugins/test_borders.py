@@ -230,12 +230,16 @@ def imported(folder: Path) -> dict[str, set[str]]:
 # What else is imported, and where alone. A target opens its programs with the core that it was compiled for, or an interpreter.
 ENGINE = {"bespoke_plugins/targets/cuda/engine.py"}
 TORCH = {"bespoke_plugins/targets/torch.py"}
+ATTENTION = {"bespoke_plugins/targets/executorch/attention.py"}  # recognises a function by tracing it
 EXCEPTIONS = {
     "bespoke.core.engine_table.Artifact": ENGINE,
     "bespoke.core.torch_engine.TorchEngine": ENGINE | TORCH,
     "bespoke.core.torch_engine.memory_may_lack": ENGINE,
     "bespoke.core.torch_engine.view_of": ENGINE,
     "bespoke.core.library.load": {"bespoke_plugins/targets/executorch/run.py"},
+    "bespoke.graph.trace.Tracer": ATTENTION,
+    "bespoke.graph.tree.flatten": ATTENTION,
+    "bespoke.model.layers.attention_tile": ATTENTION,
 }
 
 

@@ -83,7 +83,7 @@ void elementwise(const Table& table, const ElementwiseStep* steps, int64_t numbe
                  float* const* outputs, int64_t output_count, int64_t count, const Parallel& parallel);
 // The state after these rows of the head.
 void head_chunk(const Table& table, const HeadChunk& chunk, void* workspace, const Parallel& parallel);
-// `workspace` has `attention_workspace_bytes` bytes, aligned to 64: as attention_bytes in the target's attention.py.
+// `workspace` has `attention_workspace_bytes` bytes, aligned to 64: as attention_workspace_bytes in sdk/bespoke/ops.
 void attention(const Table& table, const Attention& attention, void* workspace, const Parallel& parallel);
 
 size_t product_workspace_bytes();

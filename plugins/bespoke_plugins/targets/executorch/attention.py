@@ -7,7 +7,6 @@ a span of keys at a time.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -17,11 +16,10 @@ from bespoke.graph import Graph, TensorSpec
 from bespoke.graph.trace import Tracer
 from bespoke.graph.tree import flatten
 from bespoke.model.layers import attention_tile
+from bespoke.ops import attention_workspace_bytes
 from bespoke_plugins.targets.executorch.tape import Op, Tape, Value
 
 OPERATOR = "bespoke::attention.out"
-# The sizes of bindings/native/src/kernels: drivers.h, table.h and attention.cpp. A test compares the result.
-_THREADS, _PANEL_BYTES, _SCORES, _SPAN, _LANES, _QUERIES, _FEW_ROWS, _ALIGNMENT = 8, 32768, 272, 256, 16, 32, 8, 64
 
 
 @dataclass(frozen=True)
@@ -70,15 +68,4 @@ def attend(tape: Tape, operands: Sequence[Value], sizes: AttentionSizes) -> list
 def workspace_bytes(op: Op) -> int:
     """Memory of a call, as the operator asks for it."""
     q, k, _, _, _, heads, kv_heads, _ = op.arguments
-    return attention_bytes(q.shape[0], k.shape[0], heads, kv_heads, q.shape[1] // heads) + _ALIGNMENT
-
-
-def attention_bytes(rows: int, keys: int, heads: int, kv_heads: int, width: int) -> int:
-    """The bytes that the core's `attention_workspace_bytes` gives: of 8 threads, and what few positions keep of each span."""
-    group = heads // kv_heads
-    task_rows = min(rows, max(1, _QUERIES // group))
-    queries = task_rows * group
-    sums = queries * (math.ceil(width / _LANES) * _LANES + 2)
-    thread = _PANEL_BYTES + math.ceil(4 * (queries * (_SCORES + width) + 2 * sums) / 64) * 64
-    partial = 4 * math.ceil(rows / task_rows) * kv_heads * math.ceil(keys / _SPAN) * sums if rows <= _FEW_ROWS else 0
-    return _THREADS * thread + partial
+    return attention_workspace_bytes(q.shape[0], k.shape[0], heads, kv_heads, q.shape[1] // heads)

@@ -190,7 +190,7 @@ void attention(const Call& call, Stack) {
   a.width = q.size(1) / a.heads;
   require(a.width > 0 && k.size(1) == a.kv_heads * a.width && v.size(0) == a.keys && v.size(1) == k.size(1));
   a.start = *call.integers(3, 1), a.window = *call.integers(4, 1), a.scale = call.number(7);
-  require(a.window > 0 && a.start >= 0 && a.start <= a.keys - a.rows);
+  require(a.window >= 0 && a.start >= 0 && a.start <= a.keys - a.rows);
   a.q = q.const_data_ptr<float>(), a.k = k.const_data_ptr<float>(), a.v = v.const_data_ptr<float>();
   a.out = call.floats(8, a.rows * q.size(1));
   const kernels::Parallel parallel = threads();
