@@ -107,9 +107,9 @@ typedef struct bespoke_options {
                                     verbs of the store; calls that compute are BESPOKE_MISSING_DEPENDENCY */
   int32_t threads;               /* that work at the same time, at most. 0: as many as this process has cores. The first steps of a
                                     run try 2, 4 and all of them, and the others use the fastest number. Answers leave out the cores of
-                                    the lowest class where there are several, and use 2 to 4. ExecuTorch has one pool for the process: while a model that
-                                    has computed is open, others share its threads (0, or the same number), or their calls are
-                                    BESPOKE_CONFIG_ERROR */
+                                    the lowest class where there are several, and use 2 to 4. ExecuTorch has one pool for the process:
+                                    while a model that has computed is open, others share its threads (0, or the same number), or their
+                                    calls are BESPOKE_CONFIG_ERROR */
   int32_t require_authenticated; /* not 0: BESPOKE_SIGNATURE_ERROR where neither pin nor key is given */
   bespoke_text cache;            /* a folder of the app's that an engine may fill and the system may empty, or empty: none; of the core's
                                     own engine then a folder in the state's */

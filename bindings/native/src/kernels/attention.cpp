@@ -49,7 +49,7 @@ struct Tasks {
 
   void clear(const AttentionSums& s) const {
     __builtin_memset(s.l, 0, static_cast<size_t>(size.queries() * (size.stride + 1)) * 4);  // and the sum behind it
-    for (int64_t i = 0; i < size.queries(); i++) s.m[i] = -3e38f;
+    for (int64_t i = 0; i < size.queries(); i++) s.m[i] = LEAST;
   }
 
   void one_span(int64_t task, int64_t number, char* own, const AttentionSums& to) const {
@@ -70,7 +70,7 @@ struct Tasks {
     table->attention(s);
   }
 
-  // The spans that positions of a task see lie before this one.
+  // The positions of a task see nothing before the span `begin_of`, and nothing from `end_of` on.
   int64_t end_of(int64_t task) const {
     const int64_t end = (a->start + row_of(task) + rows_of(task) - 1) / DEPTH + 1;
     return end < size.spans ? end : size.spans;

@@ -12,6 +12,7 @@ constexpr int64_t GROUP = 32;            // summands that share a scale
 constexpr int64_t BLOCK = 32;            // columns decoded together
 constexpr int64_t DEPTH = 256;           // summands decoded together, a multiple of GROUP. The order of sums depends on it alone
 constexpr int64_t LANES = 16;            // of a row's sum of exponentials, in every instruction set
+constexpr float LEAST = -3e38f;          // stands for a logit or a score that does not exist: its exponential is exactly 0
 constexpr int64_t HEAD_ROWS = 256;       // rows of h whose logits are held at once
 constexpr int64_t HEAD_COLUMNS = DEPTH;  // vocabulary rows of a sub-tile: one panel deep
 constexpr int64_t LOGITS_STRIDE = HEAD_COLUMNS + 16;  // so that rows of logits do not compete for the same cache lines

@@ -10,13 +10,12 @@
 
 namespace bespoke::kernels {
 
-// L: the tiles, Direct. S: vectors as for Exponentials, and
-// `rows_of_four`, four floats of every fourth row, and `transpose_four`, which exchanges rows and columns of 4 x 4 floats.
+// L: the tiles, Direct. S: vectors as for Exponentials, and `rows_of_four`, four floats of every fourth row, and `transpose_four`, which
+// exchanges rows and columns of 4 x 4 floats.
 template <class L, class S>
 struct Attend {
   using vec = typename S::vec;
   static constexpr int VL = S::VL, NR = S::NR;
-  static constexpr float LEAST = -3e38f;  // of a key that is not seen: its exponential is exactly 0
 
   // BLOCK keys of K numbers as strips of [K][NR]; those that cannot be read are zeros.
   static void keys_panel(const float* keys, int64_t stride, int64_t readable, int64_t K, float* panel) {
@@ -53,26 +52,17 @@ struct Attend {
     const int64_t padded = (keys + LANES - 1) / LANES * LANES;
     for (int64_t j = 0; j < begin; j++) z[j] = LEAST;
     for (int64_t j = end; j < padded; j++) z[j] = LEAST;
-    vec top = S::all(LEAST), sum[LANES / VL];
+    vec top = S::all(LEAST);
     for (int64_t j = 0; j < padded; j += VL) {
       const vec x = S::load(z + j) * S::all(scale);
       S::store(z + j, x);
       top = S::larger(x, top);
     }
-    float lanes[LANES];
+    float lanes[VL];
     S::store(lanes, top);
     m = lanes[0];
     for (int i = 1; i < VL; i++) m = lanes[i] > m ? lanes[i] : m;
-    UNROLL for (int g = 0; g < LANES / VL; g++) sum[g] = S::all(0.0f);
-    for (int64_t j = 0; j < padded; j += LANES) UNROLL for (int g = 0; g < LANES / VL; g++) {
-        const vec p = Exponentials<S>::exponential(S::load(z + j + g * VL) - S::all(m));
-        S::store(z + j + g * VL, p);
-        sum[g] += p;
-      }
-    UNROLL for (int g = 0; g < LANES / VL; g++) S::store(lanes + g * VL, sum[g]);
-    for (int64_t half = LANES / 2; half > 0; half /= 2)
-      for (int64_t i = 0; i < half; i++) lanes[i] += lanes[i + half];
-    l = lanes[0];
+    l = Exponentials<S>::exponentials(z, padded, m);
   }
 
   static void span(const AttentionSpan& a) {

@@ -33,10 +33,26 @@ struct Exponentials {
     return S::zero_where_less(x, S::all(-87.0f), p * power);
   }
 
+  // z becomes exp(z - highest); returns the sum. `padded`: a multiple of LANES.
+  static float exponentials(float* z, int64_t padded, float highest) {
+    vec sum[G];
+    UNROLL for (int g = 0; g < G; g++) sum[g] = S::all(0.0f);
+    for (int64_t j = 0; j < padded; j += LANES) UNROLL for (int g = 0; g < G; g++) {
+        const vec p = exponential(S::load(z + j + g * VL) - S::all(highest));
+        S::store(z + j + g * VL, p);
+        sum[g] += p;
+      }
+    float lanes[LANES];
+    UNROLL for (int g = 0; g < G; g++) S::store(lanes + g * VL, sum[g]);
+    for (int64_t half = LANES / 2; half > 0; half /= 2)
+      for (int64_t i = 0; i < half; i++) lanes[i] += lanes[i + half];
+    return lanes[0];
+  }
+
   static void softmax_row(const Softmax& s, int64_t t) {
     float* z = s.z + t * LOGITS_STRIDE;
     const int64_t padded = (s.count + LANES - 1) / LANES * LANES;
-    for (int64_t j = s.count; j < padded; j++) z[j] = -3e38f;
+    for (int64_t j = s.count; j < padded; j++) z[j] = LEAST;
 
     vec top[G];
     UNROLL for (int g = 0; g < G; g++) top[g] = S::load(z + g * VL);
@@ -58,21 +74,11 @@ struct Exponentials {
     const int64_t target = s.targets[t] - s.first;
     s.to.label[t] = target >= 0 && target < s.count ? z[target] : s.from.label[t];
 
-    vec sum[G];
-    UNROLL for (int g = 0; g < G; g++) sum[g] = S::all(0.0f);
-    for (int64_t j = 0; j < padded; j += LANES) UNROLL for (int g = 0; g < G; g++) {
-        const vec p = exponential(S::load(z + j + g * VL) - S::all(highest));
-        S::store(z + j + g * VL, p);
-        sum[g] += p;
-      }
-    UNROLL for (int g = 0; g < G; g++) S::store(lanes + g * VL, sum[g]);
-    for (int64_t half = LANES / 2; half > 0; half /= 2)
-      for (int64_t i = 0; i < half; i++) lanes[i] += lanes[i + half];
-
+    const float total = exponentials(z, padded, highest);
     float kept[VL];
     S::store(kept, exponential(S::all(before - highest)));
     s.keep[t] = kept[0];
-    s.to.l[t] = s.from.l[t] * kept[0] + lanes[0];
+    s.to.l[t] = s.from.l[t] * kept[0] + total;
     s.to.m[t] = highest;
   }
 
