@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from bespoke.cli.benching import place, short
 from bespoke.errors import DataError
 from bespoke.rules.bench_report import BenchReport, Spread
 
@@ -122,7 +123,7 @@ def _rates(entry: Entry) -> list[list[str]]:
         [
             entry.device,
             name,
-            f"all, {threads} threads" if cores == "all" else f"one of {cores}" if cores else "one core",
+            place(cores, threads),
             *(_figure(rates.get((product, 1))) for product in PRODUCTS[:2]),
             *(_figure(rates.get((product, 256))) for product in PRODUCTS),
             _figure(reads.get(cores)),
@@ -153,11 +154,7 @@ def _bundle(entry: Entry) -> list[list[str]]:
 
 
 def _figure(spread: Spread | None) -> str:
-    return "-" if spread is None else f"{_short(spread.median)} ({_short(spread.least)}-{_short(spread.most)})"
-
-
-def _short(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+    return "-" if spread is None else f"{short(spread.median)} ({short(spread.least)}-{short(spread.most)})"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

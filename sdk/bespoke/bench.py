@@ -25,7 +25,7 @@ from bespoke.rules.report import TrainReport
 
 __all__ = ["measure"]
 
-Told = Callable[[str], None]
+Progress = Callable[[str], None]
 STEPS, QUICK_STEPS = 5, 1  # of each plan, after a first one that reads the weights from the disk
 ANSWERS, QUICK_ANSWERS = 5, 1
 PROMPT_TOKENS, ANSWER_TOKENS = 64, 32
@@ -35,7 +35,7 @@ def measure(
     bundle: Path | None = None,
     *,
     quick: bool = False,
-    told: Told = lambda what: None,
+    progress: Progress = lambda what: None,
     **trust: Any,
 ) -> dict[str, Any]:
     """Returns the fields of a BenchReport as JSON values.
@@ -43,24 +43,24 @@ def measure(
     Args:
         bundle: A bundle whose steps and answers are measured as well.
         quick: Whether to take few turns with a small model, to see that everything works.
-        told: Called with what is measured next.
+        progress: Called with what is measured next.
         trust: As for `read_bundle`.
 
     Raises the errors of `read_bundle` before it measures, and MissingDependency without a core that runs.
     """
     if bundle is not None:
         read_bundle(bundle, **trust).close()
-    told("the device")
+    progress("the device")
     report = run({"verb": "bench", "quick": quick})
     for added in ("enforced_by", "bytes_read"):  # by the process that asked
         report.pop(added, None)
     if bundle is not None:
-        measured = asdict(_measure_bundle(bundle, quick, told, trust))
+        measured = asdict(_measure_bundle(bundle, quick, progress, trust))
         report["bundle"] = {**measured, "plans": list(measured["plans"])}
     return report
 
 
-def _measure_bundle(bundle: Path, quick: bool, told: Told, trust: dict[str, Any]) -> BundleBench:
+def _measure_bundle(bundle: Path, quick: bool, progress: Progress, trust: dict[str, Any]) -> BundleBench:
     with read_bundle(bundle, **trust) as opened:
         manifest = opened.manifest
     plans = []
@@ -72,10 +72,10 @@ def _measure_bundle(bundle: Path, quick: bool, told: Told, trust: dict[str, Any]
             PersonalModel.open(bundle, state, memory_mb=memory_mb, **trust) as model,
         ):
             engine = model.engine
-            told(f"{method.name} within {'its budget' if memory_mb is None else f'{memory_mb:g} MB'}")
+            progress(f"{method.name} within {'its budget' if memory_mb is None else f'{memory_mb:g} MB'}")
             plans.append(_steps(model, method, manifest.text.vocab_size, QUICK_STEPS if quick else STEPS))
     with tempfile.TemporaryDirectory() as state, PersonalModel.open(bundle, state, **trust) as model:
-        told("answers")
+        progress("answers")
         answers = _answers(model, manifest, QUICK_ANSWERS if quick else ANSWERS) if model.describe().answers else None
     return BundleBench(manifest.model.name, engine, tuple(plans), answers)
 

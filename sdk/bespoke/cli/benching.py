@@ -38,7 +38,7 @@ def bench(output: Output, bundle: Path | None, file: Path | None, quick: bool, t
     if file is not None:
         check_place("--json", file)
     with progress() as tell:
-        report = measure(bundle, quick=quick, told=lambda what: tell(f"measuring {what}", 0, 0), **trust)
+        report = measure(bundle, quick=quick, progress=lambda what: tell(f"measuring {what}", 0, 0), **trust)
     if file is not None:
         write("--json", file, (json.dumps(report, indent=2, ensure_ascii=False) + "\n").encode())
     if output.json:
@@ -53,7 +53,7 @@ def _tables(report: Fields) -> Iterator[str]:
         ("instruction set", "on", "product", "1 row, Gweights/s", "8 rows", "64", "256, GFLOP/s"), _products(report)
     )
     step = report["step_products"]
-    reads = [(_place(read), _figure(read["gigabytes_per_second"])) for read in report["reads"]]
+    reads = [(place(read["cores"], read["threads"]), _figure(read["gigabytes_per_second"])) for read in report["reads"]]
     yield table(("reads on", "GB/s"), reads)
     yield (
         f"products of a step of {step['blocks']} blocks and {step['rows']} tokens: {_figure(step['seconds'])} s "
@@ -90,16 +90,17 @@ def _cores(cores: Fields) -> str:
     return f"{cores['count']}" + (f" ({cores['name']})" if cores["name"] else "") + (f": {said}" if said else "")
 
 
-def _place(measured: Fields) -> str:
-    if measured["cores"] == "all":
-        return f"all, {measured['threads']} threads"
-    return f"one of {measured['cores']}" if measured["cores"] else "one core"
+def place(cores: str, threads: int) -> str:
+    """Returns where it was measured. `cores`: the name of a class, "all", or empty for one core of any."""
+    return f"all, {threads} threads" if cores == "all" else f"one of {cores}" if cores else "one core"
 
 
 def _products(report: Fields) -> list[Sequence[object]]:
     rates: dict[tuple[str, str, str], list[str]] = {}
     for one in report["products"]:  # rows ascend
-        rates.setdefault((one["instruction_set"], _place(one), one["product"]), []).append(_figure(one["rate"]))
+        rates.setdefault((one["instruction_set"], place(one["cores"], one["threads"]), one["product"]), []).append(
+            _figure(one["rate"])
+        )
     return [(*names, *row) for names, row in rates.items()]
 
 
@@ -126,9 +127,10 @@ def _bundle(bundle: Fields) -> Iterator[str]:
 
 def _figure(spread: Fields) -> str:
     """Returns the median, with the range where there were several turns."""
-    median = _short(spread["median"])
-    return median if spread["turns"] == 1 else f"{median} ({_short(spread['least'])} to {_short(spread['most'])})"
+    median = short(spread["median"])
+    return median if spread["turns"] == 1 else f"{median} ({short(spread['least'])} to {short(spread['most'])})"
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
+    """Returns three digits, or all before the point."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
