@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The core's own size, stripped: what an app would carry, without and with ExecuTorch's libraries."""
+"""The core's own size, stripped: what an app would carry, without and with ExecuTorch's libraries. And that of its kernels."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.benchmarks.figures import this_machine, write_table
+from tests.native.kernels_lab import compile_lab
 
 from bespoke.core import find
 
@@ -36,6 +37,48 @@ def test_size_of_the_core(tmp_path: Path) -> None:
     machine = f"{core.built.get('compiler', 'a compiler without a name')}, {this_machine()}"
     write_table("core_size", ("file", "MB"), rows, note, machine)
     assert core_bytes < 4e6
+
+
+@pytest.mark.benchmark
+def test_size_of_the_kernels(tmp_path: Path) -> None:
+    rows: list[list[str | float]] = []
+    versions = []
+    for processor, compiler in (("x86-64", "g++"), ("arm64", "aarch64-linux-gnu-g++")):
+        if shutil.which(compiler) is None:
+            pytest.skip(f"needs {compiler}")
+        said = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+        versions.append(f"{processor} by {said.splitlines()[0]}")
+        folder = tmp_path / processor
+        folder.mkdir()
+        compile_lab(folder, compiler, "-w")
+        for path, objects in PATHS.items():
+            files = [folder / f"{name}.o" for name in objects if (folder / f"{name}.o").exists()]
+            if files:
+                size = compiler.removesuffix("g++") + "size"
+                rows.append([processor, path, sum(code_bytes(size, file) for file in files) / 1e3])
+    note = f"KB of code and constants. Compiled with -O2: {', '.join(versions)}."
+    write_table("kernel_size", ("processor", "path", "KB"), rows, note, machine="")
+
+
+# What each path adds to a core, by the files that it is compiled from.
+PATHS = {
+    "sharing out work, for every path": ("linear", "head", "direct", "prepared", "vector", "elementwise", "attention"),
+    "choosing a path": ("features", "dispatch", "processor"),
+    "any processor": ("baseline",),
+    "AVX2": ("avx2",),
+    "AVX-512": ("avx512",),
+    "AVX-512 VNNI, few rows": ("avx512_vnni",),
+    "AMX": ("amx",),
+    "NEON": ("neon",),
+    "NEON dotprod, few rows": ("neon_dot",),
+    "NEON i8mm, `x W^T`": ("neon_i8mm",),
+}
+
+
+def code_bytes(size: str, compiled: Path) -> int:
+    """Bytes of an object file that a program with it loads and never writes to."""
+    said = subprocess.run([size, compiled], capture_output=True, text=True, check=True).stdout
+    return int(said.splitlines()[1].split()[0])
 
 
 def loaded(program: Path) -> dict[str, Path]:
