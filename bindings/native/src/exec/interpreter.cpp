@@ -107,15 +107,15 @@ size_t Interpreter::temporaries(const Plan& plan, const Manifest& manifest) {
   return most;
 }
 
-void refuse_another_shape(const std::string& name, const FloatTensor* tensor, const std::vector<int64_t>& shape) {
-  const auto shown = [](const std::vector<int64_t>& extents) {
+void refuse_another_shape(const std::string& name, const FloatTensor* tensor, const int64_t* shape, size_t rank) {
+  if (tensor && (std::equal(tensor->shape.begin(), tensor->shape.end(), shape, shape + rank) || !in_force(Rule::state_shape))) return;
+  const auto shown = [](const int64_t* extents, size_t count) {
     std::string text;
-    for (const int64_t extent : extents) text += (text.empty() ? "" : ", ") + std::to_string(extent);
+    for (size_t i = 0; i < count; i++) text += (i ? ", " : "") + std::to_string(extents[i]);
     return "[" + text + "]";
   };
-  if (tensor && (tensor->shape == shape || !in_force(Rule::state_shape))) return;
-  throw Error(Kind::Adapter, "piece '" + name + "'", tensor ? "float32 " + shown(tensor->shape) : "none", "float32 " + shown(shape),
-              "Use an adapter, or a state, of this bundle");
+  throw Error(Kind::Adapter, "piece '" + name + "'", tensor ? "float32 " + shown(tensor->shape.data(), tensor->shape.size()) : "none",
+              "float32 " + shown(shape, rank), "Use an adapter, or a state, of this bundle");
 }
 
 Outcome Interpreter::run(Section section, const Bindings& bindings) {
@@ -237,8 +237,7 @@ void Interpreter::bind(const Bindings& bindings) {
       base_[id] = found == bindings.tensors.end() ? nullptr : static_cast<uint8_t*>(const_cast<void*>(found->second));
     } else if (value.role == Role::adapter && bindings.adapter) {
       const auto found = bindings.adapter->find(name);
-      refuse_another_shape(name, found == bindings.adapter->end() ? nullptr : &found->second,
-                           {plan_.shape(id), plan_.shape(id) + value.rank});
+      refuse_another_shape(name, found == bindings.adapter->end() ? nullptr : &found->second, plan_.shape(id), value.rank);
       base_[id] = reinterpret_cast<uint8_t*>(const_cast<float*>(found->second.data));
     } else if (value.lifetime == Lifetime::state) {
       base_[id] = buffers_.current() + state_offset_[id];
@@ -364,12 +363,12 @@ bool Interpreter::stores(uint32_t value) const { return std::binary_search(store
 Interpreter::Group& Interpreter::group_of(const std::string& name) {
   const auto known = groups_.find(name);
   if (known != groups_.end()) return known->second;
-  return groups_.emplace(name, Group{bundle_.manifest().weights.at(name), {}, {}}).first->second;
+  return groups_.emplace(name, Group{bundle_.manifest().weights.at(name), "Weights '" + name + "'", {}, {}}).first->second;
 }
 
 void Interpreter::load(const std::string& name) {
-  guard_.ask(0, "Weights '" + name + "'");
   Group& group = group_of(name);
+  guard_.ask(0, group.subject);
   if (weights_ == Weights::kept && group.bytes.data) return;
   if (!group.bytes.data) {
     group.bytes = bundle_.file(group.file);

@@ -58,6 +58,7 @@ class Interpreter {
   };
   struct Group {
     std::string file;
+    std::string subject;  // "Weights 'x'", for the guard
     Bytes bytes;
     std::vector<WeightValue> values;
   };
@@ -105,7 +106,7 @@ class Interpreter {
   bool finishes_ = false;  // stores are what the adapter comes to, not state
 };
 
-// AdapterError where a tensor that a plan reads as a piece of this shape is not there, or of another one.
-void refuse_another_shape(const std::string& name, const FloatTensor* tensor, const std::vector<int64_t>& shape);
+// AdapterError where a tensor that a plan reads as a piece of this shape, `rank` extents, is not there, or of another one.
+void refuse_another_shape(const std::string& name, const FloatTensor* tensor, const int64_t* shape, size_t rank);
 
 }  // namespace bespoke

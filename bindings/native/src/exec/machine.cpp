@@ -156,7 +156,7 @@ void Machine::fill(const TensorSource& tensors) {
         memory_.zero(copy + entry.offset, entry.bytes);
         continue;
       }
-      refuse_another_shape(name, found == tensors.end() ? nullptr : &found->second, entry.shape);
+      refuse_another_shape(name, found == tensors.end() ? nullptr : &found->second, entry.shape.data(), entry.shape.size());
       if (entry.bytes) memory_.write(copy + entry.offset, found->second.data, entry.bytes);
     }
 }
