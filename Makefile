@@ -53,9 +53,15 @@ test-swift: $(STAMP)
 test-apple: $(STAMP)
 	$(PYTEST) -m '$(if $(BESPOKE_FULL),apple,apple and not slow)' tests/apple
 
-# llama.cpp compiled for this processor, which the benchmark of answers compares with: some eight minutes on two cores.
+# llama.cpp compiled for this processor, which the benchmark of answers compares with, and for AVX2: some twenty minutes on two cores.
+# Without AMX: on virtual machines that have it, llama.cpp's path for it ends with an illegal instruction.
+LLAMA := 'llama-cpp-python>=0.3.36,<0.4'
+NO_AMX := -mno-amx-tile -mno-amx-int8 -mno-amx-bf16
 llama: $(STAMP)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'llama-cpp-python>=0.3.36,<0.4'
+	CMAKE_ARGS="-DCMAKE_C_FLAGS='$(NO_AMX)' -DCMAKE_CXX_FLAGS='$(NO_AMX)'" \
+	  $(BIN)/python -m pip install --quiet --constraint constraints.txt --no-binary llama-cpp-python $(LLAMA)
+	CMAKE_ARGS=-DGGML_NATIVE=OFF $(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt \
+	  --no-cache-dir --no-binary llama-cpp-python --upgrade --target .cache/llama_avx2 $(LLAMA)
 
 bench: $(STAMP)
 	$(BIN)/python -m pytest -m benchmark -s tests/benchmarks

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers of the device core and of llama.cpp from the same Q4_0 weights, in turns, and the rate at which memory is read."""
+"""Answers of the device core and of llama.cpp from the same int4 weights, in turns, and the rate at which memory is read.
+
+llama.cpp is compiled for this processor without AMX, whose path it ends in with an illegal instruction on virtual machines, and for
+AVX2 alone: `make llama`.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +17,23 @@ from tests.benchmarks.answers import CONTEXT
 from tests.benchmarks.core_build import BUNDLE_SOURCES, sources_digest
 from tests.benchmarks.core_bundles import BUNDLES, model_folder
 from tests.benchmarks.paced import PacedPython, take_turns
+from tests.benchmarks.step_turns import AVX2_ONLY, MASK, flags
+from tests.conftest import REPOSITORY
 
 ROUNDS = 5
 THREADS = len(os.sched_getaffinity(0))
-OURS, PEER, MEMORY = "device core", "llama.cpp", "memory"
+OURS, WITH_AMX, INT8 = "device core", "device core, AMX", "device core, `xnnpack_qb4w`"
+PEER, MEMORY = "llama.cpp", "memory"
+LLAMA_AVX2 = REPOSITORY / ".cache" / "llama_avx2"  # packages
 MOST_ANONYMOUS = 15_000_000  # beside the KV cache: the budget that the bundle is built for
 OUR_KV, THEIR_KV = 4, 2  # bytes of a number in the KV cache
 
 
-def bundle_and_base(name: str) -> tuple[Path, Path]:
-    """A bundle that only answers, within the KV cache and MOST_ANONYMOUS, and its base for llama.cpp; kept."""
+def bundles_and_base(name: str) -> tuple[dict[str, Path], Path]:
+    """Bundles that only answer, by the name of their runner, and their base for llama.cpp; kept.
+
+    The core's own is built for the KV cache and MOST_ANONYMOUS.
+    """
     import bespoke
     from bespoke import Budget, Personalizer
     from bespoke.model.families import read_config
@@ -35,22 +46,40 @@ def bundle_and_base(name: str) -> tuple[Path, Path]:
         model = model_folder(name)
         cache = kv_bytes(read_config(model).model_dump(), OUR_KV)
         budget = Budget(memory_mb=(cache + MOST_ANONYMOUS) / 1e6)
-        answers = Personalizer(model, [], "executorch", context=CONTEXT, text=False, data=None, budget=budget)
-        answers.build(partial / "bundle")
+        ways: dict[str, dict[str, Any]] = {
+            "bundle": {"targets": "executorch", "budget": budget},
+            "int8": {"targets": {"executorch": {"products": "xnnpack_qb4w"}}},
+        }
+        for way, settings in ways.items():
+            Personalizer(model, [], context=CONTEXT, text=False, data=None, **settings).build(partial / way)
         bespoke.export_base(partial / "bundle", partial / "base")
         partial.rename(folder)
-    return folder / "bundle", folder / "base" / "base.gguf"
+    return {OURS: folder / "bundle", INT8: folder / "int8"}, folder / "base" / "base.gguf"
 
 
-def answers_in_turns(bundle: Path, base: Path, state: Path) -> dict[str, list[dict[str, Any]]]:
-    """What each of them reported, round by round."""
-    vocab_size = json.loads((bundle / "manifest.json").read_text())["text"]["vocab_size"]
-    ours = {"bundle": str(bundle), "state": str(state), "vocab_size": vocab_size}
+def answers_in_turns(name: str, state: Path, *, avx2_only: bool = False) -> dict[str, list[dict[str, Any]]]:
+    """What each of them reported, round by round. Where there is AMX, the core answers with and without it."""
+    bundles, base = bundles_and_base(name)
+    vocab_size = json.loads((bundles[OURS] / "manifest.json").read_text())["text"]["vocab_size"]
+    plain = AVX2_ONLY if avx2_only else {MASK: "amx"}
+    ways = [(OURS, OURS, plain), (INT8, INT8, plain)]
+    if not avx2_only and "amx_bf16" in flags():
+        ways.append((WITH_AMX, OURS, {}))
     theirs = {"base": str(base), "threads": THREADS, "vocab_size": vocab_size}
+    packages = {"PYTHONPATH": str(LLAMA_AVX2)} if avx2_only else {}
     runners = [
         PacedPython(MEMORY, "tests.benchmarks.read_rate", {}, THREADS),
-        PacedPython(OURS, "tests.benchmarks.our_answer", ours, THREADS),
-        PacedPython(PEER, "tests.benchmarks.llama_cpp_answer", theirs, THREADS),
+        *(
+            PacedPython(
+                runner,
+                "tests.benchmarks.our_answer",
+                {"bundle": str(bundles[bundle]), "state": str(state / str(number)), "vocab_size": vocab_size},
+                THREADS,
+                **environment,
+            )
+            for number, (runner, bundle, environment) in enumerate(ways)
+        ),
+        PacedPython(PEER, "tests.benchmarks.llama_cpp_answer", theirs, THREADS, **packages),
     ]
     take_turns(runners, ROUNDS)
     return {runner.name: runner.reports[-ROUNDS:] for runner in runners}

@@ -12,14 +12,14 @@ from typing import Self
 import numpy as np
 from tests.benchmarks.footprint import anonymous_in
 
-PROMPT_TOKENS, ANSWER_TOKENS, CONTEXT = 512, 64, 1024
+PROMPTS, ANSWER_TOKENS, CONTEXT = (128, 512), 64, 1024
 _INTERVAL_S = 0.002
 _FILES = re.compile(rb"^RssFile:\s+(\d+) kB", re.MULTILINE)
 
 
-def prompt(turn: int, vocab_size: int) -> list[int]:
-    """Random tokens, others at each turn: an engine may know the beginning of the one before."""
-    tokens: list[int] = np.random.default_rng(turn).integers(0, vocab_size, PROMPT_TOKENS).tolist()
+def prompt(turn: int, count: int, vocab_size: int) -> list[int]:
+    """Random tokens, others at each turn and for each `count`: an engine may know the beginning of the one before."""
+    tokens: list[int] = np.random.default_rng((turn, count)).integers(0, vocab_size, count).tolist()
     return tokens
 
 

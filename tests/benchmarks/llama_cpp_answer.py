@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Child process: answers of llama.cpp from the base that `bespoke.export_base` wrote, a prompt and an answer at each turn.
+"""Child process: llama.cpp with the base that `bespoke.export_base` wrote answers a prompt of each length at each turn.
 
     python -m tests.benchmarks.llama_cpp_answer '{"base": FILE, "threads": 2, "vocab_size": 151936}'
 
@@ -17,7 +17,7 @@ import time
 from typing import Any
 
 import numpy as np
-from tests.benchmarks.answers import ANSWER_TOKENS, CONTEXT, Footprint, prompt
+from tests.benchmarks.answers import ANSWER_TOKENS, CONTEXT, PROMPTS, Footprint, prompt
 from tests.benchmarks.footprint import Phases
 
 
@@ -48,17 +48,18 @@ def main(settings: dict[str, Any]) -> None:
     turn = 0
     while phases.enter("turn"):
         turn += 1
-        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context), True)
+        answers = []
         with Footprint(os.getpid()) as seen:
-            began = time.perf_counter()
-            token = after(prompt(turn, vocab_size))
-            first = time.perf_counter()
-            for _ in range(ANSWER_TOKENS - 1):
-                token = after([token])
-            ended = time.perf_counter()
-        phases.report(
-            {"prefill": first - began, "decode": ended - first, "decoded": ANSWER_TOKENS - 1, **seen.bytes(idle)}
-        )
+            for count in PROMPTS:
+                llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context), True)
+                began = time.perf_counter()
+                token = after(prompt(turn, count, vocab_size))
+                first = time.perf_counter()
+                for _ in range(ANSWER_TOKENS - 1):
+                    token = after([token])
+                ended = time.perf_counter()
+                answers.append({"prefill": first - began, "decode": ended - first, "decoded": ANSWER_TOKENS - 1})
+        phases.report({"answers": answers, **seen.bytes(idle)})
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Child process: answers of the device core, a prompt and an answer at each turn.
+"""Child process: the device core answers a prompt of each length at each turn.
 
     python -m tests.benchmarks.our_answer '{"bundle": FOLDER, "state": FOLDER, "vocab_size": 151936}'
 
-Reports seconds to the first token, tokens and seconds after it, and the core's memory, which is all in its own process.
+Reports seconds to the first token and the tokens and seconds after it, for each length of `PROMPTS`, and the core's memory, which
+is all in its own process.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.answers import ANSWER_TOKENS, Footprint, prompt
+from tests.benchmarks.answers import ANSWER_TOKENS, PROMPTS, Footprint, prompt
 from tests.benchmarks.footprint import Phases
 
 
@@ -27,15 +28,18 @@ def main(settings: dict[str, Any]) -> None:
     with PersonalModel.open(settings["bundle"], settings["state"], engine="executorch") as model:
         while phases.enter("turn"):
             turn += 1
-            conversation = model.conversation(max_tokens=ANSWER_TOKENS)
-            with conversation, Footprint(core_of(os.getpid())) as seen:
-                began = time.perf_counter()
-                pieces = iter(conversation.feed(prompt(turn, settings["vocab_size"])))
-                next(pieces)
-                first = time.perf_counter()
-                more = sum(piece.token is not None for piece in pieces)
-                ended = time.perf_counter()
-            phases.report({"prefill": first - began, "decode": ended - first, "decoded": more, **seen.bytes()})
+            answers = []
+            with Footprint(core_of(os.getpid())) as seen:
+                for count in PROMPTS:
+                    with model.conversation(max_tokens=ANSWER_TOKENS) as conversation:
+                        began = time.perf_counter()
+                        pieces = iter(conversation.feed(prompt(turn, count, settings["vocab_size"])))
+                        next(pieces)
+                        first = time.perf_counter()
+                        more = sum(piece.token is not None for piece in pieces)
+                        ended = time.perf_counter()
+                    answers.append({"prefill": first - began, "decode": ended - first, "decoded": more})
+            phases.report({"answers": answers, **seen.bytes()})
 
 
 def core_of(process: int) -> int:

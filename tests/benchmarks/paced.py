@@ -68,20 +68,22 @@ class PacedCore:
         state: Path,
         steps: int,
         threads: int,
-        core: Path | None = None,
+        environment: Mapping[str, str] | None = None,
         settings: Mapping[str, float] = EVERY_STEP,
         *,
         cut: bool = False,
     ) -> None:
         self.name = name
         self._cut = cut
-        self._core = core or core_path()
+        self._environment = {**os.environ, **(environment or {})}
         self.run = CoreRun(code=-1)
         self._request = training_request(bundle, state, steps, threads=threads, settings=settings)
         self._rest = b""
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen([self._core], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = subprocess.Popen(
+            [core_path()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._environment
+        )
         ask(self._process, self._request)
         self._began = time.perf_counter()
         self._next_step()
@@ -139,11 +141,11 @@ class PacedCore:
 class PacedPython:
     """A module of benchmarks that asks before each of its turns (`Phases.enter("turn")`)."""
 
-    def __init__(self, name: str, module: str, settings: dict[str, Any], threads: int) -> None:
+    def __init__(self, name: str, module: str, settings: dict[str, Any], threads: int, **environment: str) -> None:
         self.name = name
         self.reports: list[dict[str, Any]] = []
         self._command = [sys.executable, "-m", module, json.dumps({**settings, "paced": True})]
-        self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": str(threads)}
+        self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": str(threads), **environment}
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(

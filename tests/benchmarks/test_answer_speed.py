@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens a second of prefill and decode, and memory, of the device core and of llama.cpp, taking turns: the same Q4_0 weights,
-a thread for each core, random tokens. llama.cpp is compiled for this processor (`make llama`). Needs a machine left alone.
+"""Tokens a second of prefill and decode, and memory, of the device core and of llama.cpp, taking turns: the same int4 weights,
+a thread for each core, random tokens. A second table holds both to AVX2. Needs `make llama` and a machine left alone.
 """
 
 from __future__ import annotations
@@ -9,33 +9,38 @@ import json
 import os
 import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.benchmarks.answer_turns import (
+    INT8,
+    LLAMA_AVX2,
     MEMORY,
     MOST_ANONYMOUS,
     OUR_KV,
     OURS,
     PEER,
     ROUNDS,
-    THEIR_KV,
     THREADS,
     answers_in_turns,
-    bundle_and_base,
+    bundles_and_base,
     kv_bytes,
 )
-from tests.benchmarks.answers import ANSWER_TOKENS, CONTEXT, PROMPT_TOKENS
+from tests.benchmarks.answers import ANSWER_TOKENS, CONTEXT, PROMPTS
+from tests.benchmarks.core_bundles import PRETRAINED
 from tests.benchmarks.figures import Cell, this_machine, write_table
 from tests.benchmarks.paced import paired_ratio
 
-MODELS = ("Qwen2.5-0.5B", "Qwen2.5-1.5B")
+MODELS = (PRETRAINED, "Qwen2.5-0.5B", "Qwen2.5-1.5B")
 HEADER = (
     "model",
+    "tokens of the prompt",
     "engine",
     "prefill, tokens a second",
+    "times llama.cpp",
     "decode, tokens a second",
+    "times llama.cpp in decode",
     "share of the memory's bandwidth",
-    "KV cache, MB",
     "anonymous memory, MB",
     "pages of files, MB",
 )
@@ -43,60 +48,86 @@ _ASKED = os.environ.get("BESPOKE_BENCHMARK_MODELS", "").split(",")
 
 
 @pytest.mark.benchmark
-def test_answers_compared_with_llama_cpp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("table", ["answer_speed", "answer_speed_avx2"])
+def test_answers_compared_with_llama_cpp(table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("llama_cpp", reason="run: make llama")
+    avx2_only = table.endswith("avx2")
+    if avx2_only and not LLAMA_AVX2.is_dir():
+        pytest.skip("run: make llama")
     rows: list[list[Cell]] = []
     notes: list[str] = []
     problems: list[str] = []
     for name in MODELS:
         if _ASKED != [""] and name not in _ASKED:
             continue
-        bundle, base = bundle_and_base(name)
-        reports = answers_in_turns(bundle, base, tmp_path / name)
+        reports = answers_in_turns(name, tmp_path / name, avx2_only=avx2_only)
         bandwidth = statistics.median(report["gigabytes_a_second"] for report in reports[MEMORY])
-        config = json.loads((bundle / "manifest.json").read_text())["model"]["config"]
-        weight_bytes = sum(
-            file.stat().st_size for file in (bundle / "weights").iterdir() if file.name != "rope.safetensors"
-        )
-        prefill, decode = {}, {}
-        for engine, number_bytes in ((OURS, OUR_KV), (PEER, THEIR_KV)):
-            prefill[engine] = [PROMPT_TOKENS / report["prefill"] for report in reports[engine]]
-            decode[engine] = [report["decoded"] / report["decode"] for report in reports[engine]]
-            cache = kv_bytes(config, number_bytes)
-            anonymous = max(report["anonymous"] for report in reports[engine])
-            share = statistics.median(decode[engine]) * weight_bytes / 1e9 / bandwidth
-            rows.append(
-                [
-                    name,
-                    engine,
-                    statistics.median(prefill[engine]),
-                    statistics.median(decode[engine]),
-                    f"{share:.0%}",
-                    f"{cache / 1e6:.1f} (fp{8 * number_bytes})",
-                    anonymous / 1e6,
-                    max(report["files"] for report in reports[engine]) / 1e6,
-                ]
-            )
-            print(rows[-1], flush=True)
-            written = cache * (PROMPT_TOKENS + ANSWER_TOKENS) / CONTEXT  # rows that nobody wrote have no pages
-            if engine == OURS and anonymous > written + MOST_ANONYMOUS:
-                problems.append(f"{name}: {(anonymous - written) / 1e6:.1f} MB beside the KV cache")
-        ratios = [paired_ratio(rates[OURS], rates[PEER]) for rates in (prefill, decode)]
-        notes.append(
-            f"{name}: prefill {ratios[0]:.2f} and decode {ratios[1]:.2f} times llama.cpp's (medians of the ratios within rounds), "
-            f"weights of {weight_bytes / 1e6:.0f} MB, {bandwidth:.1f} GB/s read in the same rounds."
-        )
+        weights = weight_bytes(name)
+        for number, prompt in enumerate(PROMPTS):
+            for engine in reports:
+                if engine != MEMORY:
+                    rows.append(
+                        [
+                            name,
+                            prompt,
+                            engine,
+                            *speeds(reports, engine, number, weights / 1e9 / bandwidth),
+                            *memory(reports[engine]),
+                        ]
+                    )
+                    print(rows[-1], flush=True)
+        notes.append(f"{name}: weights of {weights / 1e6:.0f} MB, {bandwidth:.1f} GB/s read in the same rounds.")
+        beside_cache = max(report["anonymous"] for report in reports[OURS]) - written_cache_bytes(name)
+        if beside_cache > MOST_ANONYMOUS:
+            problems.append(f"{name}: {beside_cache / 1e6:.1f} MB beside the KV cache")
     if _ASKED != [""]:
         monkeypatch.setenv("BESPOKE_FIGURES", "print")
+    held = "; both are held to AVX2" if avx2_only else ", without AMX where a row does not name it"
     write_table(
-        "answer_speed",
+        table,
         HEADER,
         rows,
-        f"Prompts of {PROMPT_TOKENS} tokens, context {CONTEXT}, {THREADS} threads, published configurations with random weights. "
-        f"The core's bundle is built for the KV cache and {MOST_ANONYMOUS / 1e6:.0f} MB. Medians of {ROUNDS} rounds. "
-        f"{' '.join(notes)} Share: the weights' bytes times the tokens a second, against the rate at which torch sums a gigabyte. "
-        "llama.cpp is compiled for this processor, has its own settings, and repacks weights into anonymous memory where that "
-        "makes it faster.",
+        f"Answers of {ANSWER_TOKENS} tokens, context {CONTEXT}, {THREADS} threads{held}. {PRETRAINED} has its own weights, the "
+        "others have random ones in the published configurations. The core's bundle is built for the KV cache in fp32 and "
+        f"{MOST_ANONYMOUS / 1e6:.0f} MB; llama.cpp's cache is fp16. Medians of {ROUNDS} rounds; times llama.cpp: of the ratios "
+        f"within rounds. {' '.join(notes)} Share: the weights' bytes times the tokens a second, against the rate at which torch "
+        "sums a gigabyte. llama.cpp is compiled for this processor, has its own settings, and repacks weights into anonymous "
+        f"memory where that makes it faster. {INT8}: XNNPACK's products of int8, with weights that it packs again into a file.",
         machine=this_machine(THREADS),
     )
     assert not problems, "\n".join(problems)
+
+
+def speeds(reports: dict[str, list[dict[str, Any]]], engine: str, number: int, gigabytes: float) -> list[Cell]:
+    """Prefill and decode, each with its ratio to llama.cpp's, and the share that `gigabytes` a token are of what can be read."""
+    cells: list[Cell] = []
+    for rate in (prefill_rate, decode_rate):
+        ours, theirs = (
+            [rate(report["answers"][number], PROMPTS[number]) for report in reports[one]] for one in (engine, PEER)
+        )
+        median = statistics.median(ours)
+        cells += [median, None if engine == PEER else paired_ratio(ours, theirs)]
+    return [*cells, f"{median * gigabytes:.0%}"]
+
+
+def prefill_rate(answer: dict[str, float], prompt: int) -> float:
+    return prompt / answer["prefill"]
+
+
+def decode_rate(answer: dict[str, float], prompt: int) -> float:
+    return answer["decoded"] / answer["decode"]
+
+
+def memory(reports: list[dict[str, Any]]) -> list[Cell]:
+    return [max(report[what] for report in reports) / 1e6 for what in ("anonymous", "files")]
+
+
+def weight_bytes(name: str) -> int:
+    weights = bundles_and_base(name)[0][OURS] / "weights"
+    return sum(file.stat().st_size for file in weights.iterdir() if file.name != "rope.safetensors")
+
+
+def written_cache_bytes(name: str) -> int:
+    """Rows of the KV cache that nobody wrote have no pages."""
+    config = json.loads((bundles_and_base(name)[0][OURS] / "manifest.json").read_text())["model"]["config"]
+    return kv_bytes(config, OUR_KV) * (max(PROMPTS) + ANSWER_TOKENS) // CONTEXT

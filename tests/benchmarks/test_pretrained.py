@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory and speed of the pretrained model of the demo: training against torch + peft, answers against llama.cpp, in turns.
+"""Memory and speed of training the pretrained model of the demo, against torch + peft, in turns.
 
-The other tables have larger models, with random weights. Needs `make llama` and a machine that does nothing else.
+The other tables of training have larger models, with random weights. Needs a machine that does nothing else.
 """
 
 from __future__ import annotations
 
 import statistics
-from pathlib import Path
 
 import pytest
-from tests.benchmarks.answer_turns import OURS, PEER, THREADS, answers_in_turns, bundle_and_base
-from tests.benchmarks.answers import CONTEXT, PROMPT_TOKENS
 from tests.benchmarks.core_bundles import PRETRAINED, Wanted, bundle
-from tests.benchmarks.core_process import fresh_state, train
+from tests.benchmarks.core_process import THREADS, fresh_state, train
 from tests.benchmarks.figures import Cell, this_machine, write_table
 from tests.benchmarks.paced import paired_ratio
 from tests.benchmarks.step_turns import LENGTH, PEFT, PEFT_BF16, ROUNDS, steps_in_turns
@@ -24,8 +21,7 @@ HEADER = ("figure", "bespoke", "compared with", "theirs", "bespoke's, times thei
 
 
 @pytest.mark.benchmark
-def test_the_pretrained_model(tmp_path: Path) -> None:
-    pytest.importorskip("llama_cpp", reason="run: make llama")
+def test_the_pretrained_model() -> None:
     built = bundle(Wanted(PRETRAINED, "mesp", LENGTH, BUDGET_MB))
     with fresh_state(built, "pretrained") as state:
         peak = train(built, state, 3).peak_bytes / 1e6
@@ -36,18 +32,12 @@ def test_the_pretrained_model(tmp_path: Path) -> None:
         if peer in seconds:
             ours, theirs = (statistics.median(seconds[name]) for name in (CORE, peer))
             rows.append(["seconds a step", ours, peer, theirs, paired_ratio(seconds[CORE], seconds[peer])])
-    reports = answers_in_turns(*bundle_and_base(PRETRAINED), tmp_path / "state")
-    prefill = {name: [PROMPT_TOKENS / report["prefill"] for report in reports[name]] for name in (OURS, PEER)}
-    decode = {name: [report["decoded"] / report["decode"] for report in reports[name]] for name in (OURS, PEER)}
-    for what, rates in (("prefill", prefill), ("decode", decode)):
-        ours, theirs = (statistics.median(rates[name]) for name in (OURS, PEER))
-        rows.append([f"{what}, tokens a second", ours, PEER, theirs, paired_ratio(rates[OURS], rates[PEER])])
     write_table(
         "pretrained",
         HEADER,
         rows,
         f"{PRETRAINED}. Training: `mesp`, SGD, one row of {LENGTH} unmasked tokens, rank 8 on all linears, built for "
-        f"{BUDGET_MB:g} MB. Answers: prompts of {PROMPT_TOKENS} tokens, context {CONTEXT}. {THREADS} threads; medians of {ROUNDS} "
+        f"{BUDGET_MB:g} MB, {THREADS} threads; medians of {ROUNDS} "
         "rounds in which each takes a turn, and of the ratios within rounds.",
         machine=this_machine(THREADS),
     )
