@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import bespoke.ops  # noqa: F401  (registers the operators that serve as the ref
 from bespoke.model.layers import attention_tile
 from bespoke.model.quantize import quantize
 from bespoke.ops.operators import ALIGNMENT, attention_workspace_bytes, operator_workspace_bytes
-from tests.native.kernels_lab import Lab, Packed
+from tests.native.kernels_lab import Adapter, Lab, Packed
 
 PRODUCTS = ("linear_int4", "linear_int4_transposed")
 # Sets that multiply a few rows, or any number of them, by whole numbers.
@@ -80,21 +80,37 @@ def all_the_same(answers: dict[str, set[bytes]]) -> None:
         assert len(values) == 1, f"the bits of {kind} differ from one instruction set to the other"
 
 
+def random_adapter(rows: int, columns: int, rank: int, *, transposed: bool = False) -> Adapter:
+    b = random(columns, rank, seed=3)
+    return Adapter(random(rows, rank, seed=2), b if transposed else np.ascontiguousarray(b.T), transposed, 0.25)
+
+
 def check_product(
-    lab: Lab, name: str, rows: int, w: Packed, *, sets: tuple[str, ...] | None = None, threads: tuple[int, ...] = (2, 3)
+    lab: Lab,
+    name: str,
+    rows: int,
+    w: Packed,
+    *,
+    adapter: Adapter | None = None,
+    sets: tuple[str, ...] | None = None,
+    threads: tuple[int, ...] = (2, 3),
 ) -> None:
     """Close to the reference, and the same bits on any number of threads and on all sets that compute alike."""
     x = random(rows, w.columns if name == "linear_int4" else w.codes.shape[0], seed=rows)
     expected = reference(name, x, w)
     size = np.linalg.norm(x.astype(np.float64)) * np.abs(w.scales.astype(np.float64)).max() * 8 + 1e-30
+    if adapter is not None:
+        h, b = adapter.h.astype(np.float64), adapter.b.astype(np.float64)
+        expected = expected + adapter.factor * (h @ (b.T if adapter.transposed else b))
+        size += np.linalg.norm(h) * np.abs(b).max()
     alike: dict[str, set[bytes]] = {}
     for instructions in sets or lab.sets:
-        answer = lab.product(name, x, w, instructions=instructions)
+        answer = lab.product(name, x, w, adapter, instructions=instructions)
         (found,) = answer.results
         assert np.abs(found - expected).max() <= TOLERANCE * size, instructions
         assert answer.workspace_bytes <= operator_workspace_bytes(name, rows)
         for count in threads:
-            other = lab.product(name, x, w, instructions=instructions, threads=count)
+            other = lab.product(name, x, w, adapter, instructions=instructions, threads=count)
             assert other.results[0].tobytes() == found.tobytes(), f"{instructions}, {count} threads"
             assert other.workspace_bytes <= operator_workspace_bytes(name, rows)
         alike.setdefault(arithmetic(name, rows, instructions), set()).add(found.tobytes())
@@ -124,15 +140,21 @@ def check_rows_alone(lab: Lab) -> None:
     """For each number of rows that are few; for any number where all are multiplied by whole numbers."""
     for out, columns in ((5, 300), (100, 33), (300, 896)):
         x, w = hard_rows(21, columns), packed(out, columns)
+        whole = random_adapter(len(x), out, 8, transposed=True)
         for instructions in lab.sets:
             alone = b"".join(
-                lab.product("linear_int4", x[i : i + 1], w, instructions=instructions).results[0].tobytes()
-                for i in range(len(x))
+                _rows(lab, x, w, whole, i, i + 1, instructions=instructions).tobytes() for i in range(len(x))
             )
             most = len(x) if instructions in BY_WHOLE_NUMBERS else VECTOR_ROWS
             for rows in range(2, most + 1):
-                (found,) = lab.product("linear_int4", x[:rows], w, instructions=instructions, threads=2).results
+                found = _rows(lab, x, w, whole, 0, rows, instructions=instructions, threads=2)
                 assert alone.startswith(found.tobytes()), (instructions, rows, out, columns)
+
+
+def _rows(lab: Lab, x: np.ndarray, w: Packed, adapter: Adapter, first: int, stop: int, **how: Any) -> np.ndarray:
+    some = replace(adapter, h=adapter.h[first:stop])
+    (found,) = lab.product("linear_int4", x[first:stop], w, some, **how).results
+    return found
 
 
 def start_state(h: np.ndarray, *, gradient: bool) -> list[np.ndarray]:

@@ -42,6 +42,16 @@ class Packed:
 
 
 @dataclass(frozen=True)
+class Adapter:
+    """What is added to a product: factor * h b [rows, ...], or h b^T with `transposed`."""
+
+    h: np.ndarray
+    b: np.ndarray
+    transposed: bool
+    factor: float
+
+
+@dataclass(frozen=True)
 class Answer:
     """What a kernel gave, the workspace it was given, and the seconds of its fastest run."""
 
@@ -59,9 +69,17 @@ class Lab:
         self.sets = tuple(name for name, flag in zip(SETS, flags, strict=True) if flag)
         self.best = SETS[int(best)]
 
-    def product(self, name: str, x: np.ndarray, w: Packed, **how: Any) -> Answer:
+    def product(self, name: str, x: np.ndarray, w: Packed, adapter: Adapter | None = None, **how: Any) -> Answer:
         """`linear_int4` or `linear_int4_transposed` of x [rows, ...]."""
-        answer = self._call(name, w, x.shape[0], [x.astype(np.float32)], **how)
+        arrays = [x.astype(np.float32)]
+        if adapter is not None:
+            arrays += [adapter.h.astype(np.float32), adapter.b.astype(np.float32)]
+            how |= {
+                "in_place": adapter.transposed,
+                "start": int(np.float32(adapter.factor).view(np.uint32)),
+                "rank": adapter.h.shape[1],
+            }
+        answer = self._call(name, w, x.shape[0], arrays, **how)
         width = w.codes.shape[0] if name == "linear_int4" else w.columns
         return answer.finish((x.shape[0], width))
 
@@ -147,6 +165,7 @@ class Lab:
         start: int = 0,
         in_place: bool = False,
         times: int = 1,
+        rank: int = 0,
     ) -> _Reply:
         out, groups = w.scales.shape
         request = [
@@ -160,7 +179,7 @@ class Lab:
             w.columns,
             start,
         ]
-        return self._ask([*request, int(in_place), times, 0], [w.codes, w.scales, *arrays])
+        return self._ask([*request, int(in_place), times, rank], [w.codes, w.scales, *arrays])
 
     def _ask(self, request: Sequence[int], arrays: Sequence[np.ndarray]) -> _Reply:
         assert self.process.stdin is not None

@@ -104,7 +104,9 @@ def test_each_instruction_set_proves_a_bundle_and_trains_alike(
     program.chmod(0o755)
     here = finding.find().required()
     monkeypatch.setenv("BESPOKE_MASKED_FEATURES", masked)
-    assert verify(program, next(iter(states.values())).bundle, tmp_path / "verified") == 0  # its vectors are of all methods
+    assert (
+        verify(program, next(iter(states.values())).bundle, tmp_path / "verified") == 0
+    )  # its vectors are of all methods
     for method, started in states.items():
         monkeypatch.delenv("BESPOKE_MASKED_FEATURES")
         expected = losses(here, started, tmp_path / f"{method}-here")

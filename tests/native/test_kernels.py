@@ -33,6 +33,7 @@ from tests.native.kernels_checked import (
     lab,
     packed,
     random,
+    random_adapter,
     reference,
     run_head,
 )
@@ -86,6 +87,22 @@ def test_slices_of_columns(lab: Lab, name: str, rows: int, out: int, stored: int
 )
 def test_products_of_the_sizes_of_models(lab: Lab, name: str, rows: int, out: int, columns: int) -> None:
     check_product(lab, name, rows, packed(out, columns), threads=(2, 3, 8, 11))
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+@quick
+@given(st.integers(1, 70), st.integers(1, 150), st.integers(1, 300), st.integers(1, 64), st.booleans())
+def test_products_with_an_adapter(
+    lab: Lab, name: str, rows: int, out: int, columns: int, rank: int, transposed: bool
+) -> None:
+    adapter = random_adapter(rows, out if name == "linear_int4" else columns, rank, transposed=transposed)
+    check_product(lab, name, rows, packed(out, columns), adapter=adapter)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("rows", [1, 8, 256, 300])
+def test_products_with_an_adapter_of_the_size_of_a_model(lab: Lab, name: str, rows: int) -> None:
+    check_product(lab, name, rows, packed(896, 896), adapter=random_adapter(rows, 896, 8), threads=(2, 3, 8, 11))
 
 
 @pytest.mark.slow

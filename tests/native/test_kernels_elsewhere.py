@@ -24,6 +24,7 @@ from tests.native.kernels_checked import (
     lab,
     packed,
     random,
+    random_adapter,
     start_state,
 )
 from tests.native.kernels_lab import Answer, Lab, compile_lab, missing
@@ -49,11 +50,14 @@ def compare(lab: Lab, other: Lab, rows: int, out: int, columns: int) -> None:
     h, targets = random(rows, columns, seed=2), np.zeros(rows, np.int64)
     state = start_state(h, gradient=True)
     for name in PRODUCTS:
+        adapter = random_adapter(rows, out if name == "linear_int4" else columns, 8)
         check_product(other, name, rows, w, threads=(3,))
+        check_product(other, name, rows, w, adapter=adapter, threads=(3,))
         x = random(rows, w.columns if name == "linear_int4" else out, seed=1)
         for here, there in alike(name, rows, lab, other):
-            ours = lab.product(name, x, w, instructions=here)
-            assert bits(ours) == bits(other.product(name, x, w, instructions=there)), (here, there)
+            for added in (None, adapter):
+                ours = lab.product(name, x, w, added, instructions=here)
+                assert bits(ours) == bits(other.product(name, x, w, added, instructions=there)), (here, there)
     check_head(other, rows, out, columns, out)
     for here, there in alike("head", rows, lab, other):
         ours = lab.head(h, w, targets, 0, state, instructions=here)

@@ -114,8 +114,9 @@ void measure(const Request& r) {
   } else {
     const bool forward = r.start == Linear;
     const int64_t in = forward ? r.columns : r.out, out = forward ? r.out : r.columns;
-    timed(r.times, took,
-          [&] { (forward ? linear : linear_transposed)(table, w, x.data(), in, r.rows, y.data(), out, workspace.memory, parallel); });
+    timed(r.times, took, [&] {
+      (forward ? linear : linear_transposed)(table, w, x.data(), in, r.rows, y.data(), out, workspace.memory, parallel, nullptr);
+    });
   }
   write_array(took);
 }
@@ -176,9 +177,16 @@ void answer(const Request& r) {
   if (r.operation == Linear || r.operation == Transposed) {
     const int64_t in = r.operation == Linear ? r.columns : r.out, out = r.operation == Linear ? r.out : r.columns;
     const auto x = read_array<float>(r.rows * in);
+    // An adapter of rank `reserved`, if there is one: b transposed where `in_place`, the bits of the factor in `start`.
+    const int64_t rank = r.reserved;
+    const auto h = read_array<float>(r.rows * rank), b = read_array<float>(rank * out);
+    Lora lora = {h.data(), b.data(), rank, r.in_place ? rank : out, r.in_place != 0, 0};
+    const auto bits = static_cast<uint32_t>(r.start);
+    std::memcpy(&lora.factor, &bits, sizeof bits);
     std::vector<float> y(static_cast<size_t>(r.rows * out));
     timed(r.times, shortest, [&] {
-      (r.operation == Linear ? linear : linear_transposed)(*table, w, x.data(), in, r.rows, y.data(), out, workspace.memory, parallel);
+      (r.operation == Linear ? linear : linear_transposed)(*table, w, x.data(), in, r.rows, y.data(), out, workspace.memory, parallel,
+                                                           rank ? &lora : nullptr);
     });
     write_array(size), write_array(shortest), write_array(y);
   } else if (r.operation == Embedding) {

@@ -40,6 +40,8 @@ OURS = {
         "linear_int4_transposed",
         "head_chunk_int4",
         "head_chunk_gradient_int4",
+        "linear_int4_lora",
+        "linear_int4_transposed_lora",
         "attention",
     )
 }

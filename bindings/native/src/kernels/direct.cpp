@@ -28,7 +28,10 @@ struct Pieces {
     float* panel = reinterpret_cast<float*>(product.scratch + index * PANEL_BYTES);
     for (int64_t i; (i = p.next.fetch_add(1, std::memory_order_relaxed)) < p.across * p.down();) {
       const int64_t n = i % p.across * p.width, t = i / p.across * p.height;
-      columns(product.w, n, n + p.width < p.count ? n + p.width : p.count, rows_from(product.operands, t, p.height), panel);
+      const int64_t end = n + p.width < p.count ? n + p.width : p.count;
+      const Operands rows = rows_from(product.operands, t, p.height);
+      columns(product.w, n, end, rows, panel);
+      add_lora(product, t, n, end, rows, panel);
     }
   }
 };

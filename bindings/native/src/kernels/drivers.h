@@ -34,6 +34,11 @@ static inline Operands rows_from(Operands o, int64_t t, int64_t most) {
   return o;
 }
 
+// Behind all summands of columns [n0, n1) of rows [t, t + o.rows).
+static inline void add_lora(const Product& product, int64_t t, int64_t n0, int64_t n1, const Operands& o, void* panel) {
+  if (product.lora) product.add_lora(*product.lora, t, n0, n1, o, static_cast<float*>(panel));
+}
+
 // Loops that read the rows of the other operand where they lie (direct.cpp). Columns [n0, n1) of all summands. Pieces have a multiple of
 // row_step rows.
 struct DirectLoops {
@@ -47,7 +52,7 @@ void direct_product(const DirectLoops& loops, const Product& product);
 // at a time. Columns [n0, n1) of at most DEPTH summands.
 struct PreparedLoops {
   int64_t row_step, row_bytes;  // row_bytes: of what DEPTH summands of a row become
-  int64_t panel_bytes;          // of a thread, at most PANEL_BYTES
+  int64_t panel_bytes;          // of a thread, LORA_PANEL_BYTES to PANEL_BYTES
   int64_t buffers;              // of prepared rows. With two, threads that are fast prepare the next summands while others multiply
   void (*prepare)(const Operands& o, int64_t t, int64_t K, char* rows);  // rows [t, t + row_step) of K summands, from the first in `rows`
   void (*forward)(const Weight& w, int64_t n0, int64_t n1, const Operands& x, const char* rows, char* panel);

@@ -27,6 +27,17 @@ struct Parallel {
 };
 extern const Parallel serial;
 
+// An adapter's share of a product: factor * h b' is added to its result. h [rows, rank]; b [rank, columns of the result], or with
+// `transposed` the other way round. A few summands more are cheaper than to read and write the result once more.
+struct Lora {
+  const float *h, *b;
+  int64_t rank;  // at most LORA_RANK
+  int64_t b_stride;
+  bool transposed;
+  float factor;
+};
+constexpr int64_t LORA_RANK = 64;
+
 // What the loss over the vocabulary has seen so far, and h: sdk/bespoke/ops/head_chunk.py. Row strides of h and acc are `width`.
 // A result may lie where the operand of the same name does.
 struct HeadState {
@@ -69,13 +80,13 @@ const Table* table_of(InstructionSet which);
 InstructionSet instruction_set(const Table& table);
 const char* name_of(InstructionSet which);
 
-// y [rows, out] = x [rows, columns] W^T. Strides count floats. `workspace` has `product_workspace_bytes()` bytes, aligned to 64; the same
-// number as operator_workspace_bytes in sdk/bespoke/ops/operators.py.
+// y [rows, out] = x [rows, columns] W^T, plus the share of `lora` where it is not null. Strides count floats. `workspace` has
+// `product_workspace_bytes()` bytes, aligned to 64; the same number as operator_workspace_bytes in sdk/bespoke/ops/operators.py.
 void linear(const Table& table, const Weight& w, const float* x, int64_t x_stride, int64_t rows, float* y, int64_t y_stride,
-            void* workspace, const Parallel& parallel);
+            void* workspace, const Parallel& parallel, const Lora* lora = nullptr);
 // dx [rows, columns] = g [rows, out] W
 void linear_transposed(const Table& table, const Weight& w, const float* g, int64_t g_stride, int64_t rows, float* dx, int64_t dx_stride,
-                       void* workspace, const Parallel& parallel);
+                       void* workspace, const Parallel& parallel, const Lora* lora = nullptr);
 // y [count, columns] = the rows `tokens` of W; each below w.out
 void embedding(const Table& table, const Weight& w, const int64_t* tokens, int64_t count, float* y);
 // `inputs` and `outputs` of `count` elements each. Outputs never overlap inputs.

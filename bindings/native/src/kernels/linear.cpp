@@ -15,17 +15,24 @@ const Parallel serial = {run_serially, nullptr, 1};
 size_t product_workspace_bytes() { return SCRATCH_BYTES; }
 
 void linear(const Table& table, const Weight& w, const float* x, int64_t x_stride, int64_t rows, float* y, int64_t y_stride,
-            void* workspace, const Parallel& parallel) {
+            void* workspace, const Parallel& parallel, const Lora* lora) {
   if (rows <= 0 || w.out <= 0) return;
-  const Product product = {Direction::Forward, w, {x, x_stride, rows, y, y_stride, nullptr}, static_cast<char*>(workspace), parallel};
+  const Product product = {Direction::Forward, w, {x, x_stride, rows, y, y_stride, nullptr}, static_cast<char*>(workspace), parallel, lora,
+                           table.add_lora};
   if (rows <= VECTOR_ROWS && table.vector && table.vector(product)) return;
   table.product(product);
 }
 
 void linear_transposed(const Table& table, const Weight& w, const float* g, int64_t g_stride, int64_t rows, float* dx, int64_t dx_stride,
-                       void* workspace, const Parallel& parallel) {
+                       void* workspace, const Parallel& parallel, const Lora* lora) {
   if (rows <= 0 || w.columns <= 0) return;
-  table.product({Direction::Transposed, w, {g, g_stride, rows, dx, dx_stride, nullptr}, static_cast<char*>(workspace), parallel});
+  table.product({Direction::Transposed,
+                 w,
+                 {g, g_stride, rows, dx, dx_stride, nullptr},
+                 static_cast<char*>(workspace),
+                 parallel,
+                 lora,
+                 table.add_lora});
 }
 
 void embedding(const Table& table, const Weight& w, const int64_t* tokens, int64_t count, float* y) {

@@ -25,6 +25,8 @@ struct Piece {
 
 struct Blocks {
   const PreparedLoops* loops;
+  const Product* product;
+  int64_t t;  // the first row of this pass
   Direction direction;
   const Weight* w;
   Operands operands;
@@ -68,7 +70,9 @@ struct Blocks {
     o.first = block == 0;
     wait_until([&] { return piece[number].added.load(std::memory_order_acquire) >= block; });
     const auto columns = direction == Direction::Forward ? loops->forward : loops->transposed;
-    columns(some, n, n + width < count ? n + width : count, o, rows_of(block), panel);
+    const int64_t end = n + width < count ? n + width : count;
+    columns(some, n, end, o, rows_of(block), panel);
+    if ((block + 1) * DEPTH >= depth) add_lora(*product, t, n, end, o, panel);
     piece[number].added.store(block + 1, std::memory_order_release);
   }
 
@@ -94,7 +98,7 @@ void prepared_product(const PreparedLoops& loops, const Product& product) {
   const Weight& w = product.w;
   const bool forward = product.direction == Direction::Forward;
   Blocks b;
-  b.loops = &loops, b.direction = product.direction, b.w = &w;
+  b.loops = &loops, b.product = &product, b.direction = product.direction, b.w = &w;
   b.count = forward ? w.out : w.columns, b.depth = forward ? w.columns : w.out;
   b.width = ceil_div(ceil_div(b.count, MOST_PIECES), BLOCK) * BLOCK, b.pieces = ceil_div(b.count, b.width);
   // Half of the scratch is for rows at least: with many large panels, fewer threads work on one product.
@@ -108,7 +112,7 @@ void prepared_product(const PreparedLoops& loops, const Product& product) {
   const int64_t passes = ceil_div(product.operands.rows, most_rows);
   const int64_t height = ceil_div(ceil_div(product.operands.rows, passes), loops.row_step) * loops.row_step;
   for (int64_t t = 0; t < product.operands.rows; t += height) {
-    b.operands = rows_from(product.operands, t, height);
+    b.operands = rows_from(product.operands, t, height), b.t = t;
     b.next_tile = b.tiles_done = 0;
     for (int64_t i = 0; i < b.pieces; i++) b.piece[i].taken = b.piece[i].added = 0;
     run(product.parallel, b.tasks, Blocks::work, &b);

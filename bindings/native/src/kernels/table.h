@@ -29,6 +29,10 @@ struct Operands {
   bool first = true;  // whether these are the first summands. A loop that takes all of them does not look at it
 };
 
+// Columns [n0, n1) of o.c += the share of an adapter, whose h begins with row t. `panel`: LORA_PANEL_BYTES.
+using AddLora = void (*)(const Lora& lora, int64_t t, int64_t n0, int64_t n1, const Operands& o, float* panel);
+constexpr int64_t LORA_PANEL_BYTES = LORA_RANK * BLOCK * 4;
+
 // All columns of a product. `scratch`: SCRATCH_BYTES, aligned to 64.
 struct Product {
   Direction direction;
@@ -36,6 +40,8 @@ struct Product {
   Operands operands;
   char* scratch;
   const Parallel& parallel;
+  const Lora* lora = nullptr;
+  AddLora add_lora = nullptr;
 };
 
 // A row's logits become exp(z - m) and enter the sum. [begin, end) of the rows of z, `count` columns each.
@@ -73,6 +79,7 @@ struct Table {
   void (*product)(const Product& product);
   // x W^T of at most VECTOR_ROWS rows; false: there is too little scratch for rows of this length. Null: `product` is as fast.
   bool (*vector)(const Product& product);
+  AddLora add_lora;
   void (*row)(const Weight& w, int64_t row, float* y);
   void (*softmax)(const Softmax& s, int64_t begin, int64_t end);
   void (*elementwise)(const ElementwiseStep* steps, int64_t number, float* const* registers, int64_t count);

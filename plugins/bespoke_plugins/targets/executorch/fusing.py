@@ -32,7 +32,7 @@ def fuse(tape: Tape, results: Sequence[Value]) -> None:
         if fused.fits:
             op = fused.op()
             ops = [op if other is nodes[-1] else other for other in ops if other is nodes[-1] or other not in nodes]
-    tape.ops = _sorted(ops)
+    tape.ops = in_order(ops)
 
 
 def _groups(ops: Sequence[Op]) -> list[int]:
@@ -144,7 +144,7 @@ class _Fused:
         return self._count - 1
 
 
-def _sorted(ops: Sequence[Op]) -> list[Op]:
+def in_order(ops: Sequence[Op]) -> list[Op]:
     """Sorts operations so that each follows its inputs and otherwise keeps the order."""
     done: dict[Op, Any] = {}
 

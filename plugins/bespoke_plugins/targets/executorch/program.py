@@ -23,6 +23,8 @@ from bespoke_plugins.targets.executorch import attention
 from bespoke_plugins.targets.executorch.delegate import Delegate
 from bespoke_plugins.targets.executorch.fusing import OPERATOR as ELEMENTWISE
 from bespoke_plugins.targets.executorch.fusing import fuse
+from bespoke_plugins.targets.executorch.lora import OPERATORS as WITH_ADAPTERS
+from bespoke_plugins.targets.executorch.lora import add_adapters
 from bespoke_plugins.targets.executorch.lowering import Lowering
 from bespoke_plugins.targets.executorch.stages import Stage, stages
 from bespoke_plugins.targets.executorch.tape import Op, Tape, Value
@@ -55,6 +57,7 @@ def compile_graph(graph: Graph, lowering: Lowering | None = None) -> Compiled:
     lowering = lowering or Lowering(graph)
     results = _own_results(lowering, lowering.run())
     lowering.tape.drop_unused(results)
+    add_adapters(lowering.tape, results)
     fuse(lowering.tape, results)
     operands = [node.meta["val"] for node in lowering.operands]
     programs = [_Program(operands, row, results) for row in stages(lowering.tape.ops, results)]
@@ -64,7 +67,8 @@ def compile_graph(graph: Graph, lowering: Lowering | None = None) -> Compiled:
 def _operator_bytes(op: Op) -> int:
     if op.name == attention.OPERATOR:
         return attention.workspace_bytes(op)
-    name = op.name.removeprefix("bespoke::").removesuffix(".out")
+    plain = next((plain for plain, adapted in WITH_ADAPTERS.items() if adapted == op.name), op.name)
+    name = plain.removeprefix("bespoke::").removesuffix(".out")
     ours = op.name.startswith("bespoke::") and op.name != ELEMENTWISE  # a chain of elementwise steps needs no workspace
     return operator_workspace_bytes(name, op.inputs[0].shape[0]) if ours else 0
 

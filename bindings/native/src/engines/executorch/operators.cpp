@@ -99,8 +99,18 @@ class Call {
   Stack stack_;
 };
 
-// (x or g, codes, scales, column_start?, columns, out)
-void product(const Call& call, Stack stack, bool transposed) {
+// h, b, whether b is [columns of the result, rank], the factor: from `index` on.
+kernels::Lora lora_of(const Call& call, size_t index, int64_t rows, int64_t columns) {
+  const Tensor &h = call.matrix(index, ScalarType::Float), &b = call.matrix(index + 1, ScalarType::Float);
+  const bool transposed = call.integer(index + 2) != 0;
+  const int64_t rank = h.size(1);
+  require(h.size(0) == rows && rank > 0 && rank <= kernels::LORA_RANK);
+  require(b.size(transposed ? 1 : 0) == rank && b.size(transposed ? 0 : 1) == columns);
+  return {h.const_data_ptr<float>(), b.const_data_ptr<float>(), rank, b.size(1), transposed, call.number(index + 3)};
+}
+
+// (x or g, codes, scales, column_start?, columns, [what lora_of reads], out)
+void product(const Call& call, Stack stack, bool transposed, bool adapted) {
   const Tensor& x = call.matrix(0, ScalarType::Float);
   require(stack.size() > 5);
   const int64_t columns = call.integer(4);
@@ -108,15 +118,19 @@ void product(const Call& call, Stack stack, bool transposed) {
   const kernels::Weight w = call.weight(1, start, columns);
   const int64_t rows = x.size(0), in = transposed ? w.out : columns, out = transposed ? columns : w.out;
   require(x.size(1) == in);
-  float* y = call.floats(5, rows * out);
+  float* y = call.floats(adapted ? 9 : 5, rows * out);
+  kernels::Lora lora{};
+  if (adapted) lora = lora_of(call, 5, rows, out);
   const kernels::Parallel parallel = threads();
   if (void* workspace = call.workspace(kernels::product_workspace_bytes()))
     (transposed ? kernels::linear_transposed : kernels::linear)(table(), w, x.const_data_ptr<float>(), in, rows, y, out, workspace,
-                                                                parallel);
+                                                                parallel, adapted ? &lora : nullptr);
 }
 
-void linear(const Call& call, Stack stack) { product(call, stack, false); }
-void linear_transposed(const Call& call, Stack stack) { product(call, stack, true); }
+void linear(const Call& call, Stack stack) { product(call, stack, false, false); }
+void linear_transposed(const Call& call, Stack stack) { product(call, stack, true, false); }
+void linear_lora(const Call& call, Stack stack) { product(call, stack, false, true); }
+void linear_transposed_lora(const Call& call, Stack stack) { product(call, stack, true, true); }
 
 // (tokens, codes, scales, columns, out)
 void embedding(const Call& call, Stack stack) {
@@ -210,6 +224,8 @@ void boxed(KernelRuntimeContext& context, Stack stack) {
 const rt::Kernel operators[] = {
     rt::Kernel("bespoke::linear_int4.out", boxed<linear>),
     rt::Kernel("bespoke::linear_int4_transposed.out", boxed<linear_transposed>),
+    rt::Kernel("bespoke::linear_int4_lora.out", boxed<linear_lora>),
+    rt::Kernel("bespoke::linear_int4_transposed_lora.out", boxed<linear_transposed_lora>),
     rt::Kernel("bespoke::embedding_int4.out", boxed<embedding>),
     rt::Kernel("bespoke::head_chunk_int4.out", boxed<head_chunk>),
     rt::Kernel("bespoke::head_chunk_gradient_int4.out", boxed<head_chunk_gradient>),

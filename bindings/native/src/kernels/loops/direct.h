@@ -148,6 +148,22 @@ struct Direct {
     }
   }
 
+  // Columns [n0, n1) of c += factor h b'
+  static void add_lora(const Lora& lora, int64_t t, int64_t n0, int64_t n1, const Operands& o, float* panel) {
+    const int64_t rank = lora.rank, of_rank = lora.transposed ? 1 : lora.b_stride, of_column = lora.transposed ? lora.b_stride : 1;
+    const Operands h = {lora.h + t * rank, rank, o.rows, o.c, o.c_stride, nullptr, false};
+    for (int64_t n = n0; n < n1; n += BLOCK) {
+      const int64_t count = smaller(BLOCK, n1 - n);
+      for (int64_t s = 0; s < BLOCK; s += NR)
+        for (int64_t k = 0; k < rank; k++)
+          for (int64_t j = 0; j < NR; j++) {
+            const bool within = s + j < count;
+            panel[s * rank + k * NR + j] = within ? lora.factor * lora.b[k * of_rank + (n + s + j) * of_column] : 0.0f;
+          }
+      multiply(h, h.a, panel, rank, rank, o.c + n, count, false, Ahead{});
+    }
+  }
+
   static void row(const Weight& w, int64_t index, float* y) {
     float group[BLOCK];
     for (int64_t n = 0; n < w.columns; n += BLOCK) {

@@ -91,8 +91,15 @@ bool vector(const Product& p) { return vector_product(few, p); }
 
 }  // namespace
 
-extern const Table avx2_table = {
-    InstructionSet::Avx2,           product,         vector,           Loops::row, Exponentials<Vectors>::softmax,
-    Elements<Vectors>::elementwise, Attending::span, Attending::merge, noise};
+extern const Table avx2_table = {InstructionSet::Avx2,
+                                 product,
+                                 vector,
+                                 Loops::add_lora,
+                                 Loops::row,
+                                 Exponentials<Vectors>::softmax,
+                                 Elements<Vectors>::elementwise,
+                                 Attending::span,
+                                 Attending::merge,
+                                 noise};
 
 }  // namespace bespoke::kernels

@@ -23,8 +23,15 @@ void product(const Product& p) { direct_product(direct, p); }
 
 }  // namespace
 
-extern const Table avx512_table = {
-    InstructionSet::Avx512,         product,         nullptr,          Loops::row, Exponentials<Vectors>::softmax,
-    Elements<Vectors>::elementwise, Attending::span, Attending::merge, noise};
+extern const Table avx512_table = {InstructionSet::Avx512,
+                                   product,
+                                   nullptr,
+                                   Loops::add_lora,
+                                   Loops::row,
+                                   Exponentials<Vectors>::softmax,
+                                   Elements<Vectors>::elementwise,
+                                   Attending::span,
+                                   Attending::merge,
+                                   noise};
 
 }  // namespace bespoke::kernels

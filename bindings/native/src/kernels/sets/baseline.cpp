@@ -50,8 +50,15 @@ void product(const Product& p) { direct_product(direct, p); }
 
 }  // namespace
 
-extern const Table baseline_table = {
-    InstructionSet::Baseline,       product,         nullptr,          Loops::row, Exponentials<Vectors>::softmax,
-    Elements<Vectors>::elementwise, Attending::span, Attending::merge, noise};
+extern const Table baseline_table = {InstructionSet::Baseline,
+                                     product,
+                                     nullptr,
+                                     Loops::add_lora,
+                                     Loops::row,
+                                     Exponentials<Vectors>::softmax,
+                                     Elements<Vectors>::elementwise,
+                                     Attending::span,
+                                     Attending::merge,
+                                     noise};
 
 }  // namespace bespoke::kernels

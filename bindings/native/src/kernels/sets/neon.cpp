@@ -45,8 +45,15 @@ void product(const Product& p) { direct_product(direct, p); }
 
 }  // namespace
 
-extern const Table neon_table = {
-    InstructionSet::Neon,           product,         nullptr,          Loops::row, Exponentials<Vectors>::softmax,
-    Elements<Vectors>::elementwise, Attending::span, Attending::merge, noise};
+extern const Table neon_table = {InstructionSet::Neon,
+                                 product,
+                                 nullptr,
+                                 Loops::add_lora,
+                                 Loops::row,
+                                 Exponentials<Vectors>::softmax,
+                                 Elements<Vectors>::elementwise,
+                                 Attending::span,
+                                 Attending::merge,
+                                 noise};
 
 }  // namespace bespoke::kernels
