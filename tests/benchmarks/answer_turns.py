@@ -20,7 +20,7 @@ from tests.benchmarks.paced import PacedPython, take_turns
 from tests.benchmarks.step_turns import AVX2_ONLY, MASK, flags
 from tests.conftest import REPOSITORY
 
-ROUNDS = 5
+ROUNDS = 3
 THREADS = len(os.sched_getaffinity(0))
 OURS, WITH_AMX, INT8 = "device core", "device core, AMX", "device core, `xnnpack_qb4w`"
 PEER, MEMORY = "llama.cpp", "memory"
