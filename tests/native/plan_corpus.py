@@ -110,7 +110,7 @@ def corpus() -> dict[str, Any]:
             [training_request(method, length, CONTEXT, TORCH_COSTS) for length in settings.sequence_lengths],
             method.scalars,
         )
-    add([generation_request(CHUNK, CONTEXT, TORCH_COSTS)], {})
+    add([generation_request(CHUNK, CONTEXT, TORCH_COSTS, draft_tokens=1)], {})
     for graph in library(methods):
         graphs[graph["key"]] = graph
     kinds = (("float32", 1), ("float32", 2), ("float16", 2), ("uint8", 2))

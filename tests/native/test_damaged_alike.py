@@ -28,7 +28,7 @@ from tests.unit.plan.broken import Sample
 __all__ = ["bundle", "keys", "reader", "stories_bundle"]
 
 
-SECTIONS = ("train_step", "micro_step", "apply_step", "finish", "evaluate_step", "prefill", "decode")
+SECTIONS = ("train_step", "micro_step", "apply_step", "finish", "evaluate_step", "prefill", "decode", "decode_rows")
 
 
 def damaged(data: bytes, numbers: random.Random) -> bytes:

@@ -106,6 +106,7 @@ def test_mutated_plans_that_passed_the_verifier_run(
         "evaluate_step",
         "prefill",
         "decode",
+        "decode_rows",
     }
     kinds = {tuple(kind) for kind in found["kinds"]}
     allowed = {(*kind, rank) for kind, ranks in ALLOWED.items() for rank in ranks}

@@ -42,7 +42,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     training = Training(sequence_lengths=LENGTHS, batch_size=2, steps=20, schedule="cosine", warmup_steps=2)
     lora = Lora(rank=3, alpha=6.0)
-    Personalizer(model, OPTIMIZERS, "executorch", lora=lora, training=training, data=None).build(folder / "bundle")
+    answers = {"draft_tokens": 2, "data": None}
+    Personalizer(model, OPTIMIZERS, "executorch", lora=lora, training=training, **answers).build(folder / "bundle")
     return folder / "bundle"
 
 
@@ -131,8 +132,8 @@ def drop_store(plan: dict[str, Any]) -> None:
     code.pop(next(i for i, instruction in enumerate(code) if instruction["op"] == "store"))
 
 
-def drop_addition(plan: dict[str, Any]) -> None:
-    code = plan["sections"]["decode"]
+def drop_addition(plan: dict[str, Any], section: str = "decode") -> None:
+    code = plan["sections"][section]
     code.pop(
         next(
             i for i, one in enumerate(code) if one["op"] == "call" and all(r["how"] == "add_to" for r in one["results"])
@@ -148,7 +149,12 @@ def other_noise(plan: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("plan", "change"),
-    [(f"mebp-{LENGTHS[0]}", drop_store), ("generation", drop_addition), (f"mezo-{LENGTHS[0]}", other_noise)],
+    [
+        (f"mebp-{LENGTHS[0]}", drop_store),
+        ("generation", drop_addition),
+        ("generation", lambda plan: drop_addition(plan, "decode_rows")),
+        (f"mezo-{LENGTHS[0]}", other_noise),
+    ],
 )
 def test_another_plan_is_found_where_the_torch_runtime_finds_it(
     native_build: Path, bundle: Path, tmp_path: Path, plan: str, change: Callable[[dict[str, Any]], None]
@@ -161,10 +167,30 @@ def also_answers(plan: dict[str, Any]) -> None:
     plan["sections"]["prefill"] = []
 
 
+def also_answers_by_rows(plan: dict[str, Any]) -> None:
+    """Rows of an answer in a plan of a method: an emit of its logits, and nothing that computes them."""
+    plan["values"].append(
+        {
+            "shape": [4, 2],
+            "dtype": "float32",
+            "role": "temporary",
+            "lifetime": "section",
+            "place": {"kind": "arena", "offset": 0},
+        }
+    )
+    made = len(plan["values"]) - 1
+    plan["sections"]["decode_rows"] = [
+        {"op": "zero", "value": made},
+        {"op": "emit", "name": "logits", "source": made},
+        {"op": "free", "value": made, "group": None},
+    ]
+
+
 @pytest.mark.parametrize(
     ("plan", "change", "subject"),
     [
         (f"mesp-{LENGTHS[0]}", also_answers, "sections"),
+        (f"mesp-{LENGTHS[0]}", also_answers_by_rows, "sections"),
         ("generation", lambda plan: plan["sections"].pop("decode"), "sections"),
         ("generation", lambda plan: plan["sections"].update(micro_step=[], apply_step=[]), "sections"),
         ("generation", lambda plan: plan.update(batch_size=2), "batch_size"),

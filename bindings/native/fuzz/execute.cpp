@@ -253,6 +253,12 @@ bool execute(fuzz::MemoryBundle& bundle, Case& one, Random& random, fuzz::Seen& 
       machine.next_token_logits(prompt, adapter.source);
       mark(plan, static_cast<int>(Section::prefill), seen);
       mark(plan, static_cast<int>(Section::decode), seen);
+      if (!has(Section::decode_rows)) return true;
+      const int64_t position = bundle.manifest().context_length - machine.rows();
+      if (!machine.has_room_for_rows(position)) return true;
+      machine.decode_rows({prompt.front()}, position, adapter.source);
+      for (int64_t row = 0; row < machine.rows(); row++) machine.row_logits(row);
+      mark(plan, static_cast<int>(Section::decode_rows), seen);
       return true;
     }
   }

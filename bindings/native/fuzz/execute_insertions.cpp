@@ -20,12 +20,12 @@ std::string graph_of(const char* what, DType dtype, int rank) {
 // Sections where the runtime gives values of this kind.
 std::vector<Section> sections_for(const Allowed& kind) {
   if (kind.lifetime == Lifetime::step) return {Section::micro_step, Section::apply_step};
-  if (kind.lifetime == Lifetime::session) return {Section::prefill, Section::decode};
-  if (kind.role == Role::scalar && kind.dtype == DType::int64) return {Section::prefill, Section::decode};
+  if (kind.lifetime == Lifetime::session) return {Section::prefill, Section::decode, Section::decode_rows};
+  if (kind.role == Role::scalar && kind.dtype == DType::int64) return {Section::prefill, Section::decode, Section::decode_rows};
   if (kind.role == Role::scalar) return {Section::train_step, Section::micro_step, Section::apply_step};
   if (kind.role == Role::batch) return {Section::train_step, Section::micro_step, Section::evaluate_step};
   return {Section::train_step,    Section::micro_step, Section::apply_step, Section::finish,
-          Section::evaluate_step, Section::prefill,    Section::decode};
+          Section::evaluate_step, Section::prefill,    Section::decode,     Section::decode_rows};
 }
 
 // A new value used in as many ways as its kind has.

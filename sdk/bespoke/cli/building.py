@@ -44,6 +44,12 @@ if TYPE_CHECKING:
     help="Most tokens of a conversation [1024, or what the model can].",
 )
 @click.option(
+    "--draft-tokens",
+    type=int,
+    metavar="TOKENS",
+    help="Most tokens that an answer guesses at once from what was said before, 0 to 7 [0].",
+)
+@click.option(
     "--data", metavar="FILE|auto|none", help="JSONL, .json, CSV, .txt, ... for all users [auto: none but rehearsal]."
 )
 @click.option("--data-format", type=ROW_FORMAT, help="Shape of the rows of --data [the first row decides].")

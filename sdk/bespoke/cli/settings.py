@@ -34,6 +34,7 @@ ARGUMENTS = (
     "optimizers",
     "targets",
     "context",
+    "draft_tokens",
     "data",
     "data_format",
     "fields",

@@ -10,7 +10,7 @@ from bespoke.compiler.planner import Planned, Planner
 from bespoke.config import Training
 from bespoke.errors import PlanDoesNotFit
 from bespoke.graph.builder import PlanBuilder
-from bespoke.methods.sections import decode, prefill
+from bespoke.methods.sections import decode, decode_rows, prefill
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.costs import Costs
 from bespoke.plan.kinds import GENERATION
@@ -20,11 +20,20 @@ __all__ = ["GenerationPlanner", "generation_request", "generation_requests"]
 CHUNKS = (128, 64, 32, 16)  # a longer chunk reads the weights less often and holds more rows at once
 
 
-def generation_request(chunk: int, context_length: int, costs: Costs, *, bakes: bool = False) -> PlanRequest:
-    """The request for answers with prompts in chunks of this many tokens."""
+def generation_request(
+    chunk: int, context_length: int, costs: Costs, *, bakes: bool = False, draft_tokens: int = 0
+) -> PlanRequest:
+    """The request for answers with prompts in chunks of this many tokens, and with guesses of up to `draft_tokens` tokens."""
+
+    def write(b: PlanBuilder, model: ModelSpec) -> None:
+        prefill(b, model)
+        decode(b, model)
+        if draft_tokens:
+            decode_rows(b, model, 1 + draft_tokens)
+
     return PlanRequest(
         GENERATION,
-        write_answers,
+        write,
         Training(batch_size=1),
         chunk,
         context_length,
@@ -35,14 +44,8 @@ def generation_request(chunk: int, context_length: int, costs: Costs, *, bakes: 
     )
 
 
-def write_answers(b: PlanBuilder, model: ModelSpec) -> None:
-    """Writes the sections `prefill` and `decode`."""
-    prefill(b, model)
-    decode(b, model)
-
-
 def generation_requests(
-    context_length: int, costs: Costs, *, bakes: bool = False, rows: Collection[int] = ()
+    context_length: int, costs: Costs, *, bakes: bool = False, rows: Collection[int] = (), draft_tokens: int = 0
 ) -> list[PlanRequest]:
     """A request for each length of a chunk within the context, the longest first.
 
@@ -53,7 +56,9 @@ def generation_requests(
     shared = max((count for count in rows if CHUNKS[-1] <= count <= chunks[0]), default=None)
     if bakes and shared is not None:
         chunks = [shared, *(length for length in chunks if length < shared)]
-    return [generation_request(chunk, context_length, costs, bakes=bakes) for chunk in chunks]
+    return [
+        generation_request(chunk, context_length, costs, bakes=bakes, draft_tokens=draft_tokens) for chunk in chunks
+    ]
 
 
 class GenerationPlanner:

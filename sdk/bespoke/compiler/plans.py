@@ -89,7 +89,9 @@ class Plans:
                 request = training_request(method, length, context, self.costs, bakes=self.bakes)
                 planners[method.name, length] = self._planner(request, workspaces)
         rows = {method.training.batch_size * length for method in methods for length in lengths}
-        answers = generation_requests(context, self.costs, bakes=self.bakes, rows=rows)
+        answers = generation_requests(
+            context, self.costs, bakes=self.bakes, rows=rows, draft_tokens=self._request.draft_tokens
+        )
         planners[ANSWERS] = GenerationPlanner([self._planner(request, workspaces) for request in answers])
         return planners
 

@@ -58,6 +58,7 @@ class BuildArguments:
     model: str | Path
     tokenizer: str | Path | None
     context: int | None
+    draft_tokens: int
     data: Path | str | None
     data_format: str | None
     fields: Mapping[str, str] | None

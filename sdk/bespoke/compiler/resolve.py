@@ -15,6 +15,7 @@ from bespoke import arguments, plugins
 from bespoke.compiler.request import BuildArguments, BuildRequest, Method, TargetChoice
 from bespoke.config import Budget, Lora, Settings, Training, config_problems
 from bespoke.errors import BespokeError, ConfigError, MissingDependency, shown
+from bespoke.plan.kinds import MAX_DECODE_ROWS
 from bespoke.remedies import setting
 
 if TYPE_CHECKING:
@@ -85,6 +86,16 @@ def resolve(optimizers: Named, targets: Named, given: BuildArguments) -> BuildRe
                 next_step="Raise it, or leave out longer sequences",
             )
         )
+    most = min(MAX_DECODE_ROWS, request.context or MAX_DECODE_ROWS) - 1
+    if not 0 <= request.draft_tokens <= most:
+        problems.append(
+            ConfigError(
+                setting("draft_tokens"),
+                got=shown(request.draft_tokens),
+                expected=f"0 for none, or up to {most}",
+                next_step="Change " + setting("draft_tokens"),
+            )
+        )
     if problems:
         raise ConfigError.from_problems(problems)
     return request
@@ -133,6 +144,7 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "rehearsal": (bool, "True or False"),
     "text": (bool, "True or False"),
     "context": ((int, type(None)), "a number of tokens or None"),
+    "draft_tokens": (int, "a number of tokens"),
     "licence": ((str, type(None)), "text or None"),
     "template_date": ((str, type(None)), "text or None"),
     "signing_key": ((bytes, type(None)), "the bytes of a PEM file or None"),

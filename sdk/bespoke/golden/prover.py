@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A device proves itself: its plans, graphs, weights and tokenizer against the bundle's golden vectors.
 
-Needs neither the compiler nor transformers. Every section of every plan is run: of the plan for answers `prefill` and `decode`, of
-a method's plans `evaluate_step`, and training from the golden adapter, three steps at the shortest sequence length and one at the
-others, on a batch that is padded to each length (what is padded changes nothing). What is compared with what is in
-docs/explanation/golden_vectors.md.
+Needs neither the compiler nor transformers. Every section of every plan is run: all of the plan for answers, of a method's plans
+`evaluate_step`, and training from the golden adapter, three steps at the shortest sequence length and one at the others, on a batch
+that is padded to each length (what is padded changes nothing). What is compared with what is in docs/explanation/golden_vectors.md.
 """
 
 from __future__ import annotations
@@ -95,15 +94,21 @@ class _Prover:
                 self._next_token(AnsweringMachine(self.bundle, plan))
 
     def _next_token(self, machine: AnsweringMachine) -> None:
-        """The last token of the first row, from a prefill of those before it and one decode."""
-        *prompt, last, target = self.golden.tokens[0].tolist()
+        """The last token of the first row, from a prefill and one decode, and from one decode of the last tokens together."""
+        *prompt, target = self.golden.tokens[0].tolist()
         adapter = adapter_tensors(self.adapter)
-        machine.prefill(prompt, 0, adapter)
-        logits = machine.decode(last, len(prompt), adapter).reshape(-1).double()
-        loss = float(torch.logsumexp(logits, 0) - logits[target])
-        _PlanChecks(self, "The plan for answers", GENERATION, machine.chunk).hold(
-            "next-token loss of prefill and decode", [self.document.next_token_loss], [loss]
-        )
+        checks = _PlanChecks(self, "The plan for answers", GENERATION, machine.chunk)
+
+        def hold(section: str, logits: torch.Tensor) -> None:
+            loss = float(torch.logsumexp(logits.double(), 0) - logits[target].double())
+            checks.hold(f"next-token loss of prefill and {section}", [self.document.next_token_loss], [loss])
+
+        machine.prefill(prompt[:-1], 0, adapter)
+        hold("decode", machine.decode(prompt[-1], len(prompt) - 1, adapter)[:, 0])
+        if 1 < machine.rows <= self.bundle.manifest.context_length:
+            first = max(0, len(prompt) - machine.rows)
+            machine.prefill(prompt[:first], 0, adapter)
+            hold("decode_rows", machine.decode_rows(prompt[first:], first, adapter)[:, len(prompt) - first - 1])
 
     def _texts(self) -> None:
         if not self.document.texts:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sections that do not depend on the method: evaluate_step, prefill and decode."""
+"""The sections that do not depend on the method: evaluate_step, prefill, decode and decode_rows."""
 
 from __future__ import annotations
 
@@ -49,11 +49,25 @@ def prefill(b: PlanBuilder, model: ModelSpec) -> None:
 def decode(b: PlanBuilder, model: ModelSpec) -> None:
     """Takes one token at `position` into the KV cache and emits `logits` [V, 1] for the next."""
     b.begin_section("decode")
-    x = _extend(b, model, b.prompt(1))
+    _emit_logits(b, model, b.prompt(1))
+
+
+def decode_rows(b: PlanBuilder, model: ModelSpec, rows: int) -> None:
+    """Takes R tokens at `position` into the KV cache and emits `logits` [V, R]: column r is of what follows token r.
+
+    The tokens after the first are guesses (`bespoke.rules.drafts`). What a wrong guess leaves in the cache is overwritten.
+    """
+    b.begin_section("decode_rows")
+    _emit_logits(b, model, b.prompt(rows))
+
+
+def _emit_logits(b: PlanBuilder, model: ModelSpec, tokens: Value) -> None:
+    """Emits `logits` [V, R] of what follows each of the tokens [1, R]."""
+    x = _extend(b, model, tokens)
     h = b.call(model.final_norm, x, b.weights("head")["norm"])
     table = b.weights(model.head_table_group)["table"]
     chunk = b.choose("head_chunk", [min(size, table.out) for size in (1024, 4096, 8192)])
-    logits = b.zeros((table.out, 1))
+    logits = b.zeros((table.out, tokens.shape[1]))
     for start in range(0, table.out, chunk):
         stop = min(start + chunk, table.out)
         b.call(logits_of_rows, h, table.rows(start, stop), into=logits.rows(start, stop))
@@ -61,8 +75,9 @@ def decode(b: PlanBuilder, model: ModelSpec) -> None:
 
 
 def logits_of_rows(h: torch.Tensor, w: Weight) -> torch.Tensor:
-    """h [1, D], rows of the head [C, D] -> [C, 1]."""
-    return product(h, w).reshape(-1, 1)
+    """h [R, D], rows of the head [C, D] -> [C, R]."""
+    logits = product(h, w)
+    return logits.reshape(-1, 1) if h.shape[0] == 1 else logits.t().contiguous()
 
 
 def advance(position: torch.Tensor, by: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 
 from bespoke.config import Settings
 
-PLAN_VERSION = (1, 1)
+PLAN_VERSION = (1, 2)
 MAX_PLAN_BYTES = 8_000_000
 
 DType = Literal["float32", "float16", "uint8", "int64"]
@@ -187,8 +187,10 @@ class Free:
 
 Instruction = Annotated[Load | Call | Zero | Noise | Record | Store | Emit | Free, Field(discriminator="op")]
 
-SectionName = Literal["train_step", "micro_step", "apply_step", "finish", "evaluate_step", "prefill", "decode"]
-SECTION_SINCE: dict[SectionName, int] = {"finish": 1}
+SectionName = Literal[
+    "train_step", "micro_step", "apply_step", "finish", "evaluate_step", "prefill", "decode", "decode_rows"
+]
+SECTION_SINCE: dict[SectionName, int] = {"finish": 1, "decode_rows": 2}
 """The minor version that brought a section, if not 0. A plan is written as the oldest version that has all of its sections."""
 
 

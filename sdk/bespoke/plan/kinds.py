@@ -20,6 +20,7 @@ MAX_REGION_BYTES = (
 MAX_ROW = 2**31  # where a range of rows may begin and end
 MAX_QUERY = 2**31  # of noise: the counter has no room for more
 ALIGNMENT = 16  # of offsets
+MAX_DECODE_ROWS = 8  # of section decode_rows: up to as many, an engine computes a row as it computes one alone
 GENERATION = "generation"  # what the plan for answers has for a method
 ADAPTER_GROUP = "adapter"  # weight group of the bundle's adapter file: of its pieces those that are not trained
 
@@ -84,7 +85,7 @@ class SectionRule:
 
     lifetimes: tuple[Lifetime, ...] = ()
     batch: bool = False  # the tensors of BATCH
-    prompt: str = ""  # `prompt_<n>`, int64 [1, n]: of how many tokens ("T", "1")
+    prompt: str = ""  # `prompt_<n>`, int64 [1, n]: of how many tokens ("T", "1", "R")
     scalars: tuple[str, ...] = ()
     options: bool = False  # the method's own scalars
     arrays: bool = False  # the method's own batch tensors
@@ -104,6 +105,7 @@ SECTIONS: dict[SectionName, SectionRule] = {
     "evaluate_step": SectionRule(batch=True, emits=("loss_sum", "correct")),
     "prefill": SectionRule(lifetimes=("session",), prompt="T", scalars=("position",)),
     "decode": SectionRule(lifetimes=("session",), prompt="1", scalars=("position",), emits=("logits",)),
+    "decode_rows": SectionRule(lifetimes=("session",), prompt="R", scalars=("position",), emits=("logits",)),
 }
 
 
@@ -147,6 +149,7 @@ def rules_document() -> dict[str, Any]:
             "region_bytes": MAX_REGION_BYTES,
             "row": MAX_ROW,
             "query": MAX_QUERY,
+            "decode_rows": MAX_DECODE_ROWS,
             "alignment": ALIGNMENT,
         },
     }

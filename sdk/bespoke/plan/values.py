@@ -14,6 +14,7 @@ from bespoke.plan.kinds import (
     ARRAY_DTYPES,
     ARRAY_PREFIX,
     BATCH,
+    MAX_DECODE_ROWS,
     MAX_REGION_BYTES,
     MAX_VALUE_BYTES,
     OPTION_DTYPE,
@@ -104,7 +105,10 @@ def batch_shape(plan: Plan, name: str, dtype: str) -> tuple[str, list[int]] | No
     prompt = _PROMPT.fullmatch(name)
     if prompt is not None:
         length = int(prompt[1])
-        return ("int64", [1, length]) if length in (1, plan.sequence_length) else None
+        lengths = {1, plan.sequence_length}
+        if "decode_rows" in plan.sections:
+            lengths |= set(range(2, MAX_DECODE_ROWS + 1))
+        return ("int64", [1, length]) if length in lengths else None
     copies = _COPIES.fullmatch(name)
     if copies is None or copies[1] not in BATCH or copies[2] == "1":
         return None

@@ -29,7 +29,7 @@ from bespoke.plan.instructions import (
     Store,
     ValueRecord,
 )
-from bespoke.plan.kinds import MAX_QUERY, MAX_ROW, NUMBERS, OPTION_PREFIX, SECTIONS, array_name
+from bespoke.plan.kinds import MAX_DECODE_ROWS, MAX_QUERY, MAX_ROW, NUMBERS, OPTION_PREFIX, SECTIONS, array_name
 from bespoke.plan.replay import is_replayable
 from bespoke.plan.values import check_values, refuse
 
@@ -78,11 +78,13 @@ class _Checker:
 
     def _check_section(self, name: SectionName, code: Sequence[Instruction]) -> None:
         self.section, self.rule = name, SECTIONS[name]
+        self.prompt = {"T": self.plan.sequence_length, "1": 1, "R": self._decode_rows()}.get(self.rule.prompt)
         emitted: set[str] = set()
         self.live: dict[int, set[tuple[int, int]] | None] = {}  # None: wholly defined; else the rows filled so far
         self.loaded: set[str] = set()
         self.freed: set[int] = set()
         self.bytes: dict[str, list[tuple[int, int, int]]] = {"arena": [], "scratch": []}
+        self.is_complete = False  # nothing may be written any more: the runtime reads emitted rows after the section
         stored: set[int] = set()
         for position, instruction in enumerate(code):
             self.at = f"section {name}, instruction {position} ({instruction.op})"
@@ -127,6 +129,14 @@ class _Checker:
         if left:
             self._refuse(f"section {name}, value {left[0]}", "a value alive at its end", "every value freed")
 
+    def _decode_rows(self) -> int | None:
+        """The number of tokens that section `decode_rows` takes at once: that of the columns of its first logits."""
+        for emit in self.plan.sections.get("decode_rows", ()):
+            if isinstance(emit, Emit) and emit.name == "logits" and 0 <= emit.source < len(self.values):
+                shape = self.values[emit.source].shape
+                return shape[1] if len(shape) == 2 and 2 <= shape[1] <= MAX_DECODE_ROWS else None
+        return None
+
     def _check_call(self, call: Call) -> None:
         if call.graph >= len(self.plan.graphs):
             self._refuse(self.at, f"graph {call.graph}", f"one of {len(self.plan.graphs)} graphs")
@@ -166,6 +176,11 @@ class _Checker:
         self._check_float32(emit.source, "an emit of")
         if emit.name in NUMBERS and math.prod(value.shape) != 1:
             self._refuse(f"{self.at}, value {emit.source}", f"'{emit.name}' of shape {value.shape}", "one number")
+        if self.section == "decode_rows" and emit.name == "logits":
+            if value.shape[1:] != [self.prompt]:
+                got = f"'logits' of shape {value.shape}"
+                self._refuse(f"{self.at}, value {emit.source}", got, f"[V, R], one R from 2 to {MAX_DECODE_ROWS}")
+            self.is_complete = True
 
     def _check_float32(self, number: int, what: str) -> None:
         value = self._value(number)
@@ -284,8 +299,7 @@ class _Checker:
         if value.role == "scalar":
             given = rule.options if name.startswith(OPTION_PREFIX) else name in rule.scalars
         elif value.role == "batch":
-            prompt = {"T": self.plan.sequence_length, "1": 1}.get(rule.prompt)
-            given = name == f"prompt_{prompt}" if name.startswith("prompt_") else rule.batch
+            given = name == f"prompt_{self.prompt}" if name.startswith("prompt_") else rule.batch
             given = rule.arrays if array_name(name) is not None else given
         if not given:
             what = f"{value.role} '{name}'" if value.lifetime == "call" else f"a {value.lifetime} value"
@@ -313,6 +327,8 @@ class _Checker:
                 f"{self.at}, value {number}", f"a write to a {value.lifetime} value", "a write to a value of the plan"
             )
         self._check_given(number)
+        if self.is_complete:
+            self._refuse(f"{self.at}, value {number}", "a write after the emit of 'logits'", "that emit last")
         if value.role == "recorded" and how != "record":
             self._refuse(f"{self.at}, value {number}", "a write to a recorded value", "a record")
         if value.lifetime != "section":

@@ -23,6 +23,7 @@ BOUND_ALWAYS = ("learning_rate", "step", "batch_tokens", "position")
 TABLES = ("embedding.table", "head.table")  # tables with a row for each token of the vocabulary
 Sections = tuple[SectionName, ...]
 ANSWERING: Sections = ("prefill", "decode")
+MAY_ANSWER: Sections = (*ANSWERING, "decode_rows")
 TRAINING: Sections = ("train_step", "micro_step", "apply_step", "finish", "evaluate_step")
 
 
@@ -34,7 +35,7 @@ def check_method(method: MethodRecord, plans: Mapping[str, PlanCode], manifest: 
 def check_generation(record: PlanRecord, plan: PlanCode, manifest: Manifest) -> None:
     """Raises PlanError, naming file and field, if the plan for answers does not fit."""
     checker = _Checker(manifest, record.file, {})
-    checker.check_plan(plan, record, GENERATION, ANSWERING)
+    checker.check_plan(plan, record, GENERATION, MAY_ANSWER)
     if plan.batch_size != 1:
         checker.refuse("batch_size", str(plan.batch_size), "1, as an answer is one row")
     checker.need(plan, ANSWERING, "prefill and decode, which an answer runs")
@@ -102,11 +103,15 @@ class _Checker:
                 if isinstance(instruction, GroupCode) and instruction.group not in self.groups:
                     what = f"load of '{instruction.group}'"
                     self.refuse(what, "no weight group of that name in the bundle", self._known_groups())
-                if isinstance(instruction, EmitCode) and section == "decode" and instruction.name == "logits":
-                    count = math.prod(plan.values[instruction.source[0]].shape)
-                    self.same(
-                        "logits of decode", count, self.manifest.model.config.vocab_size, "vocab_size of the model"
-                    )
+                if isinstance(instruction, EmitCode) and instruction.name == "logits":
+                    self._check_logits(section, plan.values[instruction.source[0]].shape)
+
+    def _check_logits(self, section: SectionName, shape: tuple[int, ...]) -> None:
+        """Refuses logits of an answer that are not one for each token of the vocabulary."""
+        if section in ("decode", "decode_rows"):
+            count = shape[0] if section == "decode_rows" else math.prod(shape)
+            vocabulary = self.manifest.model.config.vocab_size
+            self.same(f"logits of {section}", count, vocabulary, "vocab_size of the model")
 
     def _known_groups(self) -> str:
         return f"one of {', '.join(sorted(self.groups))}"

@@ -15,7 +15,7 @@ from bespoke.errors import GenerationError
 from bespoke.plan.instructions import SectionName
 from bespoke.plan.kinds import ARRAY_PREFIX
 from bespoke.reference.buffers import Buffers, as_tensor
-from bespoke.reference.code import PlanCode, read_code
+from bespoke.reference.code import EmitCode, PlanCode, read_code
 from bespoke.reference.device import device_for
 from bespoke.reference.fits import check_generation, check_method
 from bespoke.reference.graph_function import GraphFunction
@@ -146,7 +146,7 @@ class Machine(_Plans):
 
 
 class AnsweringMachine(_Plans):
-    """Runs the plan for answers. `prefill` and `decode` put tokens into a KV cache, which `end_session` frees."""
+    """Runs the plan for answers. `prefill`, `decode` and `decode_rows` put tokens into a KV cache, which `end_session` frees."""
 
     def __init__(self, bundle: Bundle, plan: PlanRecord | None = None, *, device: torch.device | None = None) -> None:
         """Opens the plan for answers, by default the one for the largest budget."""
@@ -162,6 +162,8 @@ class AnsweringMachine(_Plans):
         check_generation(record, files[record.file], bundle.manifest)
         super().__init__(bundle, {record.sequence_length: files[record.file]}, device)
         self.chunk = record.sequence_length
+        self.rows = _rows_of(files[record.file])
+        """How many tokens `decode_rows` takes at once; 1 where the plan has no such section."""
 
     def prefill(self, tokens: Sequence[int], position: int, adapter: Mapping[str, torch.Tensor]) -> None:
         """Puts tokens into the cache in chunks, from `position` on.
@@ -183,6 +185,12 @@ class AnsweringMachine(_Plans):
         logits: torch.Tensor = self._run("decode", [token], position, adapter).metrics["logits"]
         return logits
 
+    def decode_rows(self, tokens: Sequence[int], position: int, adapter: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Puts up to `rows` tokens into the cache and returns logits [V, rows]: column r is of what follows token r."""
+        padded = [*tokens, *[0] * (self.rows - len(tokens))]
+        logits: torch.Tensor = self._run("decode_rows", padded, position, adapter).metrics["logits"]
+        return logits
+
     def end_session(self) -> None:
         self.buffers.end_session()
 
@@ -191,6 +199,14 @@ class AnsweringMachine(_Plans):
     ) -> Outcome:
         prompt = {f"prompt_{len(tokens)}": torch.tensor([tokens])}
         return self.interpreters[self.chunk].run(section, Bindings(prompt, {"position": position}, adapter=adapter))
+
+
+def _rows_of(plan: PlanCode) -> int:
+    """The number of columns of the logits of section `decode_rows`."""
+    for code in plan.sections.get("decode_rows", ()):
+        if isinstance(code, EmitCode) and code.name == "logits":
+            return plan.values[code.source[0]].shape[1]
+    return 1
 
 
 def _codes(bundle: Bundle, records: Sequence[PlanRecord]) -> dict[str, PlanCode]:

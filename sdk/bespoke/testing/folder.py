@@ -40,6 +40,7 @@ def build_tiny(
         methods=(Method(optimizer.name, optimizer, options, training),),
         targets=(TargetChoice(plugin.name, plugin, chosen),),
         context=CONTEXT,
+        draft_tokens=0,
         data=None,
         data_format=None,
         fields=None,

@@ -42,6 +42,7 @@ from bespoke.testing.tiny import (
 )
 
 SEED = 11
+DRAFT_TOKENS = 1
 Function = Callable[..., tuple[torch.Tensor, ...]]
 FunctionsOf = Callable[[Plan], Sequence[Function]]
 """Gives a function for each graph of a plan, in their order."""
@@ -93,8 +94,8 @@ def planned(
 
 
 def planned_answers(model_name: str, chunk: int) -> Plan:
-    """The verified plan for answers of the least memory."""
-    request = generation_request(chunk, CONTEXT, TORCH_COSTS)
+    """The verified plan for answers of the least memory, with drafts."""
+    request = generation_request(chunk, CONTEXT, TORCH_COSTS, draft_tokens=DRAFT_TOKENS)
     return _verified(
         request, tiny_models()[model_name], shared_tracer(), False, f"answers of the tiny model '{model_name}'"
     )
@@ -139,10 +140,12 @@ class AnswerRig(Running):
     """The plan for answers, ready to run."""
 
     def generate(self, tokens: torch.Tensor) -> None:
-        """Runs `prefill` over a chunk [1, T] of tokens and `decode` for one token more."""
-        length = tokens.shape[1]
+        """Runs `prefill` over a chunk [1, T] of tokens, `decode` for one token more, and `decode_rows` for some."""
+        length, rows = tokens.shape[1], 1 + DRAFT_TOKENS
         self._interpreter.run("prefill", Bindings({f"prompt_{length}": tokens}, {"position": 0}))
         self._interpreter.run("decode", Bindings({"prompt_1": tokens[:, :1]}, {"position": length}))
+        drafted = {f"prompt_{rows}": tokens[:, :rows].contiguous()}
+        self._interpreter.run("decode_rows", Bindings(drafted, {"position": length + 1}))
         self.buffers.end_session()
 
 

@@ -50,6 +50,11 @@ class Sample:
         self.epsilon = d.scalar("epsilon")
         for piece in (self.adapter, self.second):
             d.store(piece, [d.make([[piece], [self.moment], [self.epsilon]])])
+        d.section = "decode_rows"
+        self.drafted = d.batch("prompt_3", (1, 3))
+        self.logits = d.value((5, 3))
+        d.call([[self.drafted], [self.cache]], ([self.logits], "make"))
+        d.emit("logits", self.logits)
         self.document = document_of(d.compile())
 
     def code(self, document: Document, section: str = "train_step") -> list[dict[str, Any]]:
@@ -289,6 +294,41 @@ RULES: dict[str, tuple[Callable[[Sample, Document], Any], Callable[[Sample], str
         lambda s, d: s.code(d, "finish").remove(s.at(d, "store", 1, "finish")),
         lambda s: f"section finish, value {s.second}",
         "a piece of the adapter that it does not store",
+    ),
+    "rows of an answer come from 2 tokens on": (
+        lambda s, d: value(d, s.logits).update(shape=[5, 1]),
+        lambda s: f"section decode_rows, instruction 0 (call), value {s.drafted}",
+        "batch 'prompt_3' in section decode_rows",
+    ),
+    "rows of an answer are those of its prompt": (
+        lambda s, d: value(d, s.logits).update(shape=[5, 2]),
+        lambda s: f"section decode_rows, instruction 0 (call), value {s.drafted}",
+        "batch 'prompt_3' in section decode_rows",
+    ),
+    "rows of an answer are few": (
+        lambda s, d: value(d, s.drafted).update(shape=[1, 9], place={"kind": "named", "name": "prompt_9"}),
+        lambda s: f"value {s.drafted}",
+        "batch 'prompt_9'",
+    ),
+    "rows of an answer have logits": (
+        lambda s, d: s.at(d, "emit", 0, "decode_rows").update(name="other"),
+        lambda s: f"section decode_rows, instruction 0 (call), value {s.drafted}",
+        "batch 'prompt_3' in section decode_rows",
+    ),
+    "rows of an answer have one kind of logits": (
+        lambda s, d: s.code(d, "decode_rows").append({"op": "emit", "name": "logits", "source": s.cache}),
+        lambda s: f"value {s.cache}",
+        "'logits' of shape [8, 2]",
+    ),
+    "rows of an answer emit logits last": (
+        lambda s, d: s.code(d, "decode_rows").append({"op": "zero", "value": s.filled}),
+        lambda s: f"value {s.filled}",
+        "a write after the emit of 'logits'",
+    ),
+    "other sections have no rows of an answer": (
+        lambda s, d: s.at(d, "call", 0, "prefill")["operands"].__setitem__(0, [s.drafted]),
+        lambda s: "section prefill",
+        "batch 'prompt_3' in section prefill",
     ),
     "finish draws no noise": (
         lambda s, d: s.code(d, "finish").append(s.at(d, "noise")),

@@ -3,6 +3,7 @@
 // memory guard is asked, before each instruction whether to stop.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <unordered_map>
@@ -24,7 +25,7 @@ struct Bindings {
   uint32_t step = 0;
   const AdapterView* adapter = nullptr;          // read in place of the current one
   const std::vector<float>* recorded = nullptr;  // of a step that is replayed
-  std::vector<float>* emitted = nullptr;         // where the last emitted value that is no scalar goes
+  std::vector<float>* emitted = nullptr;         // where column 0 of the last emitted value that is no scalar goes
 };
 
 constexpr int kStages = std::size(kStageNames);
@@ -47,6 +48,15 @@ class Interpreter {
 
   Outcome run(Section section, const Bindings& bindings);
   void replay(const Bindings& bindings);
+
+  // Column `n` of a value of the section that ran last, which has several elements: of a matrix, else all of its first extent.
+  std::vector<float> column(uint32_t value, int64_t n) const {
+    const auto* at = reinterpret_cast<const float*>(memory_.see(find(Reference{value}), plan_.bytes(value))) + n;
+    const int64_t rows = plan_.shape(value)[0], columns = plan_.elements(value) / std::max<int64_t>(rows, 1);
+    std::vector<float> numbers(static_cast<size_t>(rows));
+    for (float& number : numbers) number = *at, at += columns;
+    return numbers;
+  }
 
   // Bytes of the results of one call that are added to values, the largest.
   static size_t temporaries(const Plan& plan, const Manifest& manifest);

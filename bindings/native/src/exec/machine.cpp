@@ -43,7 +43,7 @@ Machine::Machine(Bundle& bundle, const PlanRecord& plan, const Engine& engine, M
 Machine::Machine(Bundle& bundle, const Method* method, const PlanRecord* answers, std::vector<Plan> verified, const Engine& engine,
                  MemoryGuard& guard, Control& control, const std::string& scratch_path)
     : method_(method), control_(control), context_length_(bundle.manifest().context_length), plans_(std::move(verified)),
-      memory_(engine.table()), programs_(bundle, engine, memory_) {
+      rows_(answers ? bespoke::decode_rows(plans_.front()) : 0), memory_(engine.table()), programs_(bundle, engine, memory_) {
   if (method)
     verify_method(*method, plans_, bundle.manifest());
   else
@@ -205,6 +205,18 @@ std::vector<float> Machine::decode(int64_t token, int64_t position, const Adapte
   std::vector<float> logits;
   run_prompt(Section::decode, {token}, position, adapter, logits);
   return logits;
+}
+
+void Machine::decode_rows(std::vector<int64_t> tokens, int64_t position, const AdapterView& adapter) {
+  std::vector<float> first;
+  tokens.resize(static_cast<size_t>(rows_));
+  run_prompt(Section::decode_rows, tokens, position, adapter, first);
+}
+
+std::vector<float> Machine::row_logits(int64_t row) const {
+  for (const Instruction& i : plans_.front().sections[static_cast<int>(Section::decode_rows)])
+    if (i.op == Op::emit && plans_.front().names[i.emit.name] == "logits") return interpreters_.at(chunk()).column(i.emit.source, row);
+  return {};
 }
 
 void Machine::run_prompt(Section section, const std::vector<int64_t>& tokens, int64_t position, const AdapterView& adapter,

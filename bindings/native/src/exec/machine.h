@@ -45,6 +45,12 @@ class Machine : public Steps {
   void prefill(const std::vector<int64_t>& tokens, int64_t position, const AdapterView& adapter);
   // One token goes into the KV cache: the logits of the next.
   std::vector<float> decode(int64_t token, int64_t position, const AdapterView& adapter);
+  // Up to `rows` tokens go into the KV cache in one run; fewer are padded, and what is padded is written over by what follows. The logits
+  // of what follows token `row` of them can be asked for until something else runs.
+  void decode_rows(std::vector<int64_t> tokens, int64_t position, const AdapterView& adapter);
+  std::vector<float> row_logits(int64_t row) const;
+  int64_t rows() const { return rows_; }  // 0: the plan has no section for that
+  bool has_room_for_rows(int64_t position) const { return rows_ && position + rows_ <= context_length_; }
   // Of the token after `prompt`; nothing stays in the cache.
   std::vector<float> next_token_logits(const std::vector<int64_t>& prompt, const AdapterView& adapter);
   int64_t chunk() const { return plans_.front().sequence_length; }  // tokens that `prefill` takes at a time
@@ -69,6 +75,7 @@ class Machine : public Steps {
   const int64_t context_length_;
   Spent spent_;
   std::vector<Plan> plans_;  // shortest sequence length first
+  const int64_t rows_;       // that `decode_rows` takes
   EngineMemory memory_;
   std::unique_ptr<Buffers> buffers_;  // with the workspace of the programs, which go first
   Programs programs_;

@@ -49,6 +49,9 @@ std::string shown_type(const Plan& plan, const Reference& reference);  // float3
 // The value of a result of a call that shares a byte with an operand or with another result; none where there is no such result.
 std::optional<uint32_t> overlapping_result(const Plan& plan, const Instruction::Call& call);
 
+// How many tokens section `decode_rows` takes at once, as the columns of its first logits say; 0 where it has none that it may have.
+int64_t decode_rows(const Plan& plan);
+
 // The rules of each value by itself: the first part of verify_plan.
 void check_values(const Plan& plan, const std::string& subject);
 

@@ -46,6 +46,7 @@ class FitChecker {
     if (plan.batch_size != 1 && in_force(Rule::batch_size))
       refuse("batch_size", std::to_string(plan.batch_size), "1, as an answer is one row");
     for (int section = 0; section < kSections; section++) {
+      if (section == static_cast<int>(Section::decode_rows)) continue;  // it may have it
       const bool answers = section == static_cast<int>(Section::prefill) || section == static_cast<int>(Section::decode);
       if (plan.has[section] != answers)
         refuse("sections", (answers ? "no " : "") + std::string(kSectionNames[section]), "prefill and decode, which an answer runs");
@@ -92,11 +93,12 @@ class FitChecker {
       refuse("sections", std::string("no ") + kSectionNames[static_cast<int>(needed)],
              "what training with accumulation " + std::to_string(method.training.accumulation) +
                  (method.training.clip_norm ? " and a clip norm" : "") + " runs");
-    if (!manifest_.generation) return;  // before format 1.2 every plan of a method could answer
-    for (const Section answers : {Section::prefill, Section::decode})
+    for (const Section answers : {Section::prefill, Section::decode, Section::decode_rows}) {
+      if (!manifest_.generation && answers != Section::decode_rows) continue;  // before format 1.2 every plan of a method could answer
       if (plan.has[static_cast<int>(answers)])
         refuse("sections", kSectionNames[static_cast<int>(answers)],
                "no others than train_step, micro_step, apply_step, finish, evaluate_step");
+    }
   }
 
   static bool finishes(const Plan& plan) { return plan.has[static_cast<int>(Section::finish)]; }
@@ -140,9 +142,13 @@ class FitChecker {
   }
 
   void check_logits(const Plan& plan) const {
-    for (const Instruction& i : plan.sections[static_cast<int>(Section::decode)])
-      if (i.op == Op::emit && plan.names[i.emit.name] == "logits")
-        same(Rule::vocab_size, "logits of decode", plan.elements(i.emit.source), manifest_.vocab_size, "vocab_size of the model");
+    for (const Section section : {Section::decode, Section::decode_rows})
+      for (const Instruction& i : plan.sections[static_cast<int>(section)]) {
+        if (i.op != Op::emit || plan.names[i.emit.name] != "logits") continue;
+        const bool rows = section == Section::decode_rows;
+        same(Rule::vocab_size, rows ? "logits of decode_rows" : "logits of decode",
+             rows ? plan.shape(i.emit.source)[0] : plan.elements(i.emit.source), manifest_.vocab_size, "vocab_size of the model");
+      }
   }
 
   std::string groups() const {

@@ -14,7 +14,7 @@ namespace bespoke {
 namespace {
 
 constexpr size_t kMaxBytes = 8'000'000, kMaxDepth = 12, kMaxItems = 2'000'000;
-constexpr int64_t kMajor = 1, kMinor = 1;
+constexpr int64_t kMajor = 1, kMinor = 2;
 constexpr const char* kNextStep = "Build the bundle again; the file is damaged or was written by another program";
 
 class Reader : public PieceTaker {

@@ -48,6 +48,7 @@ PlanRules read() {  // our own document, so nothing in it is in doubt
   rules.region_bytes = limits["region_bytes"].get<uint64_t>();
   rules.row = limits["row"].get<int64_t>();
   rules.query = limits["query"].get<int64_t>();
+  rules.decode_rows = limits["decode_rows"].get<int64_t>();
   rules.alignment = limits["alignment"].get<int64_t>();
   return rules;
 }

@@ -28,7 +28,7 @@ struct SectionRule {  // what a section may touch besides `section`, `state`, `b
   bool batch, noise;
   std::vector<Role> stores;  // the state that it may store
   bool options, arrays;      // the scalars and the batch tensors that a method declares
-  std::string prompt;        // of how many tokens: "T", "1" or none
+  std::string prompt;        // of how many tokens: "T", "1", "R" or none
   std::vector<std::string> scalars, emits;
 };
 
@@ -42,7 +42,7 @@ struct PlanRules {
   std::vector<std::string> numbers;  // emitted values of one element
   SectionRule sections[kSections];
   uint64_t value_bytes, region_bytes;
-  int64_t row, query, alignment;
+  int64_t row, query, decode_rows, alignment;
 };
 
 const PlanRules& the_rules();

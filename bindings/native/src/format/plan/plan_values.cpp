@@ -179,7 +179,8 @@ BatchTensor batch_tensor(const Plan& plan, uint32_t value) {
   if (name.compare(0, prompt.size(), prompt) == 0) {
     const std::string digits = name.substr(prompt.size());
     const int64_t length = is_number(digits, 9) ? std::stoll(digits) : 0;
-    if (length == 0 || (length != 1 && length != plan.sequence_length)) return {};
+    const bool is_row_count = plan.has[static_cast<int>(Section::decode_rows)] && length >= 2 && length <= the_rules().decode_rows;
+    if (length == 0 || (length != 1 && length != plan.sequence_length && !is_row_count)) return {};
     return {"", 0, DType::int64, 1, length};
   }
   const size_t star = name.find('*');
@@ -188,6 +189,15 @@ BatchTensor batch_tensor(const Plan& plan, uint32_t value) {
   if (found == the_rules().batch.end() || (star != std::string::npos && (!is_number(copies, 6) || copies == "1"))) return {};
   const int64_t count = copies.empty() ? 1 : std::stoll(copies);
   return {base, count, found->second, static_cast<Wide>(plan.batch_size) * static_cast<Wide>(count), plan.sequence_length};
+}
+
+int64_t decode_rows(const Plan& plan) {
+  for (const Instruction& i : plan.sections[static_cast<int>(Section::decode_rows)]) {
+    if (i.op != Op::emit || plan.names[i.emit.name] != "logits" || i.emit.source >= plan.values.size()) continue;
+    const int64_t columns = plan.values[i.emit.source].rank == 2 ? plan.shape(i.emit.source)[1] : 0;
+    return columns >= 2 && columns <= the_rules().decode_rows ? columns : 0;
+  }
+  return 0;
 }
 
 std::string shown_type(const Plan& plan, const Reference& reference) {

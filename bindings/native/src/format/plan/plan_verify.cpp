@@ -75,10 +75,7 @@ class PlanChecker {
   bool is_replayable(const std::vector<Instruction>& code) const {
     std::vector<uint32_t> positions;
     if (!replay_slice(p_, code, positions)) return false;
-    for (const Instruction& i : code) {
-      if (i.op == Op::call) return true;
-    }
-    return false;
+    return std::any_of(code.begin(), code.end(), [](const Instruction& i) { return i.op == Op::call; });
   }
 
   // ---- a section ------------------------------------------------------------------------------------------------------------------
@@ -86,6 +83,9 @@ class PlanChecker {
   void check_section(int section) {
     section_ = section;
     rule_ = &rules_.sections[section];
+    is_complete_ = false;
+    const int64_t prompt = rule_->prompt == "T" ? p_.sequence_length : decode_rows(p_);
+    prompt_ = rule_->prompt == "T" || rule_->prompt == "R" ? std::to_string(prompt) : rule_->prompt;
     std::set<std::string> emitted;
     life_.assign(p_.values.size(), Life::none);
     filled_.clear();
@@ -166,14 +166,19 @@ class PlanChecker {
     define(Reference{i.value}, How::make, true);
   }
 
-  void check_emit(const Instruction::Emit& i) const {
+  void check_emit(const Instruction::Emit& i) {
     check_float32(i.source, "an emit of", Rule::emit);
     const std::string& name = p_.names[i.name];
     const bool number = std::find(rules_.numbers.begin(), rules_.numbers.end(), name) != rules_.numbers.end();
     const Value& emitted = p_.values[i.source];
     const int64_t* shape = p_.shape(i.source);
+    const std::string got = in_quotes(name) + " of shape " + shown_shape({shape, shape + emitted.rank});
+    if (section_ == static_cast<int>(Section::decode_rows) && name == "logits") {
+      is_complete_ = emitted.rank == 2 && shape[1] > 0 && shape[1] == decode_rows(p_);
+      if (!is_complete_) refuse(at(i.source), got, "[V, R], one R from 2 to " + std::to_string(rules_.decode_rows));
+    }
     if (!number || std::all_of(shape, shape + emitted.rank, [](int64_t extent) { return extent == 1; })) return;
-    refuse(at(i.source), in_quotes(name) + " of shape " + shown_shape({shape, shape + emitted.rank}), "one number");
+    refuse(at(i.source), got, "one number");
   }
 
   void check_float32(uint32_t id, const char* what, Rule rule) const {
@@ -310,8 +315,7 @@ class PlanChecker {
                  v.role == Role::constant || is_one_of(rule_->lifetimes, v.lifetime);
     if (v.role == Role::scalar) given = is_option(the_rules(), name) ? rule_->options : is_one_of(rule_->scalars, name);
     if (v.role == Role::batch) {
-      const std::string length = rule_->prompt == "T" ? std::to_string(p_.sequence_length) : rule_->prompt;
-      given = name.compare(0, 7, "prompt_") == 0 ? !length.empty() && name == "prompt_" + length
+      given = name.compare(0, 7, "prompt_") == 0 ? !prompt_.empty() && name == "prompt_" + prompt_
               : array_name(name).empty()         ? rule_->batch
                                                  : rule_->arrays;
     }
@@ -330,6 +334,7 @@ class PlanChecker {
       refuse(at(id), std::string("a write to a ") + say(kLifetimeNames, v.lifetime) + " value", "a write to a value of the plan");
     }
     check_given(id);
+    if (is_complete_) refuse(at(id), "a write after the emit of 'logits'", "that emit last");
     if (v.role == Role::recorded && !by_record && in_force(Rule::record)) refuse(at(id), "a write to a recorded value", "a record");
     if (v.lifetime != Lifetime::section) {
       if (how == How::make) refuse(at(id), std::string("a ") + say(kLifetimeNames, v.lifetime) + " value made again", "`into` or `add_to`");
@@ -376,6 +381,8 @@ class PlanChecker {
   std::unordered_map<std::string_view, const GraphRecord*> known_;
   std::vector<const GraphRecord*> graphs_;
   int section_ = 0;
+  std::string prompt_;        // how many tokens the section's prompt has; empty: it has none
+  bool is_complete_ = false;  // it may write nothing more: the machine reads what it emitted when it has ended
   size_t position_ = 0;
   std::vector<Life> life_;
   std::unordered_map<uint32_t, FilledRows> filled_;
