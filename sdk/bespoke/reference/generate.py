@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generates answers by `prefill` and `decode`: the prompt fills the KV cache in chunks, then each step adds one token."""
+"""Generates answers by `prefill` and `decode`: the prompt fills the KV cache in chunks, then each step adds one token.
+
+A plan with section `decode_rows` takes several tokens in a step, where the answer repeats what was said before.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from bespoke.bundle.reader import Bundle
 from bespoke.errors import GenerationError
 from bespoke.reference.machine import AnsweringMachine, adapter_tensors, threads_of
 from bespoke.reference.torch_settings import computing, each_computed
+from bespoke.rules.drafts import Drafts
 from bespoke.rules.sampling import check_sampling, choose_token
 
 Adapter = Mapping[str, np.ndarray]
@@ -72,11 +76,22 @@ def generate_on(
 
     try:
         machine.prefill(prompt[:-1], 0, adapter)
-        token = prompt[-1]
+        seen, drafts = list(prompt), Drafts()
+        draft: list[int] = []
+        row = 0
         for position in range(len(prompt) - 1, min(context, len(prompt) - 1 + max_tokens)):
-            logits = machine.decode(token, position, adapter)
+            if row < len(draft) and seen[-1] == draft[row]:
+                row += 1  # computed with the token before it
+            else:
+                row = 0
+                has_room = machine.rows > 1 and position + machine.rows <= context
+                draft = drafts.next(seen, machine.rows - 1) if has_room else []
+                if draft:
+                    logits = machine.decode_rows([seen[-1], *draft], position, adapter)
+                else:
+                    logits = machine.decode(seen[-1], position, adapter)
             token = choose_token(
-                logits.numpy().reshape(-1),
+                logits.numpy()[:, row],
                 temperature=temperature,
                 top_p=top_p,
                 top_k=top_k,
@@ -85,6 +100,7 @@ def generate_on(
             )
             if token in stop_ids:
                 return
+            seen.append(token)
             yield token
     finally:
         machine.end_session()

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "enums.h"
+#include "generate/drafts.h"
 #include "generate/sampling.h"
 #include "generate/stop_texts.h"
 #include "text/tokenizer.h"
@@ -44,8 +45,9 @@ class Answer {
 
   AnswerPiece next(const std::vector<float>& logits);  // of what follows `seen`
   bool ended() const { return ended_; }
-  const std::vector<int64_t>& seen() const { return seen_; }  // the prompt and the answer so far
-  const std::string& text() const { return text_; }           // of all pieces
+  const std::vector<int64_t>& seen() const { return seen_; }                     // the prompt and the answer so far
+  std::vector<int64_t> draft(size_t most) { return drafts_.next(seen_, most); }  // at most so many tokens that may follow `seen`
+  const std::string& text() const { return text_; }                              // of all pieces
   std::vector<int64_t> tokens() const { return {seen_.begin() + static_cast<ptrdiff_t>(prompt_), seen_.end()}; }
 
  private:
@@ -53,6 +55,7 @@ class Answer {
   const AnswerLimits limits_;
   const size_t prompt_;  // tokens
   std::vector<int64_t> seen_;
+  Drafts drafts_;
   std::optional<StreamDecoder> decoder_;
   StopTexts stop_texts_;
   std::string text_;

@@ -19,9 +19,33 @@ void CachedTokens::prefill(const std::vector<int64_t>& tokens, const AdapterView
   }
 }
 
-std::vector<float> CachedTokens::next_logits(const std::vector<int64_t>& tokens, const AdapterView& adapter) {
-  prefill(tokens, adapter);
-  std::vector<float> logits = machine_.decode(tokens.back(), static_cast<int64_t>(cached_.size()), adapter);
+bool CachedTokens::was_guessed(const std::vector<int64_t>& tokens) const {
+  return !guessed_.empty() && tokens.size() == cached_.size() + 1 && tokens.back() == guessed_.back() &&
+         std::equal(cached_.begin(), cached_.end(), tokens.begin());
+}
+
+std::vector<float> CachedTokens::next_logits(const std::vector<int64_t>& tokens, const AdapterView& adapter, const Draft& draft) {
+  std::vector<float> logits;
+  if (was_guessed(tokens)) {
+    machine_.control().check();  // as a run does
+    logits = machine_.row_logits(++row_);
+    guessed_.pop_back();
+  } else {
+    guessed_.clear();
+    prefill(tokens, adapter);
+    const auto position = static_cast<int64_t>(cached_.size());
+    std::vector<int64_t> guesses;
+    if (draft && machine_.has_room_for_rows(position)) guesses = draft(static_cast<size_t>(machine_.rows() - 1));
+    if (guesses.empty()) {
+      logits = machine_.decode(tokens.back(), position, adapter);
+    } else {
+      std::vector<int64_t> rows = {tokens.back()};
+      rows.insert(rows.end(), guesses.begin(), guesses.end());
+      machine_.decode_rows(rows, position, adapter);
+      logits = machine_.row_logits(row_ = 0);
+      guessed_.assign(guesses.rbegin(), guesses.rend());
+    }
+  }
   cached_.push_back(tokens.back());
   return logits;
 }

@@ -92,7 +92,8 @@ AnswerPiece Session::next(CallSettings settings) {
                 "Feed it messages, a text or token ids first");
   AnswerPiece piece;
   model_.answer(std::move(settings), [&](Answering& answering) REQUIRES(in_use_) {
-    piece = answer_->next(answering.next_logits(answer_->seen(), version_));
+    const Draft draft = [&](size_t most) REQUIRES(in_use_) { return answer_->draft(most); };
+    piece = answer_->next(answering.next_logits(answer_->seen(), version_, draft));
     if (piece.stopped_because) answering.end_answer();
   });
   return piece;
