@@ -6,8 +6,8 @@ together with the token before it, and as much of it is taken as the model would
 transformers via speculative decoding", 2023, with a look-up in the place of a model: Saxena, "Prompt lookup decoding", 2023). The
 answer is the same with and without drafts. The rule is the same in every language:
 
-1. Of what was seen so far, take the last 3 tokens if they stand earlier too, else the last 2. What follows their latest earlier
-   place is the draft. Where it reaches the end of what was seen, it goes on with its own beginning.
+1. The last 3 tokens are looked up in what was seen before them. What follows their latest place is the draft. Where it reaches the
+   end of what was seen, it goes on with its own beginning. With 2 tokens or 1, answers took longer.
 2. A draft whose first token is wrong has cost time. No draft is made for the next 1, 2, 4, ... tokens, at most 32. A draft whose
    first token is right ends this.
 
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 __all__ = ["Drafts"]
 
-SHORTEST, LONGEST = 2, 3  # tokens that have to stand earlier
+ENDING = 3  # tokens that have to stand earlier
 LONGEST_PAUSE = 32
 
 
@@ -29,7 +29,7 @@ class Drafts:
 
     def __init__(self) -> None:
         self._places: dict[tuple[int, ...], int] = {}  # the place behind the latest one of each
-        self._earlier: dict[int, int] = {}  # by length: behind the one before, of what `seen` ends with
+        self._earlier = 0  # behind the one before, of what `seen` ends with; 0: there is none
         self._read = 0
         self._draft: list[int] = []  # of what follows the first `_begin` tokens
         self._begin = self._pause = self._resume = 0
@@ -37,13 +37,12 @@ class Drafts:
     def next(self, seen: Sequence[int], most: int) -> list[int]:
         """Up to `most` tokens that may follow `seen`, which is that of the last call and more."""
         self._judge(seen)
-        for read in range(self._read + 1, len(seen) + 1):
-            for length in range(SHORTEST, min(LONGEST, read) + 1):
-                ending = tuple(seen[read - length : read])
-                self._earlier[length] = self._places.get(ending, 0)
-                self._places[ending] = read
+        for read in range(max(self._read + 1, ENDING), len(seen) + 1):
+            ending = tuple(seen[read - ENDING : read])
+            self._earlier = self._places.get(ending, 0)
+            self._places[ending] = read
         self._read = len(seen)
-        place = self._earlier.get(LONGEST, 0) or self._earlier.get(SHORTEST, 0)
+        place = self._earlier
         if not place or len(seen) < self._resume:
             return []
         self._begin = len(seen)

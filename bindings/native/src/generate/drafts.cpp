@@ -6,21 +6,12 @@
 
 namespace bespoke {
 
-namespace {
-
-constexpr int64_t kNoToken = -1;
-
-}  // namespace
-
 std::vector<int64_t> Drafts::next(const std::vector<int64_t>& seen, size_t most) {
   judge(seen);
   read(seen);
-  size_t from = 0;
-  for (size_t length = kShortest; length <= kLongest; length++)
-    if (earlier_[length]) from = earlier_[length];
-  if (!from || seen.size() < resume_) return {};
+  if (!earlier_ || seen.size() < resume_) return {};
   begin_ = seen.size();
-  for (size_t at = from; draft_.size() < most; at++) draft_.push_back(at < begin_ ? seen[at] : draft_[at - begin_]);
+  for (size_t at = earlier_; draft_.size() < most; at++) draft_.push_back(at < begin_ ? seen[at] : draft_[at - begin_]);
   return draft_;
 }
 
@@ -33,14 +24,13 @@ void Drafts::judge(const std::vector<int64_t>& seen) {
 }
 
 void Drafts::read(const std::vector<int64_t>& seen) {
-  for (; read_ < seen.size(); read_++)
-    for (size_t length = kShortest; length <= std::min(kLongest, read_ + 1); length++) {
-      Ending ending;
-      ending.fill(kNoToken);
-      const auto end = seen.begin() + static_cast<ptrdiff_t>(read_ + 1);
-      std::copy(end - static_cast<ptrdiff_t>(length), end, ending.end() - static_cast<ptrdiff_t>(length));
-      earlier_[length] = std::exchange(places_[ending], read_ + 1);
-    }
+  while (read_ < seen.size()) {
+    read_++;
+    if (read_ < kEnding) continue;
+    std::array<int64_t, kEnding> ending;
+    std::copy_n(seen.begin() + static_cast<ptrdiff_t>(read_ - kEnding), kEnding, ending.begin());
+    earlier_ = std::exchange(places_[ending], read_);
+  }
 }
 
 }  // namespace bespoke

@@ -17,17 +17,16 @@ class Drafts {
   std::vector<int64_t> next(const std::vector<int64_t>& seen, size_t most);
 
  private:
-  static constexpr size_t kShortest = 2, kLongest = 3, kLongestPause = 32;
-  using Ending = std::array<int64_t, kLongest>;  // a shorter one has no token in front
+  static constexpr size_t kEnding = 3, kLongestPause = 32;  // tokens
 
   void judge(const std::vector<int64_t>& seen);
   void read(const std::vector<int64_t>& seen);
 
-  std::map<Ending, size_t> places_;             // the place behind the last one of each
-  std::array<size_t, kLongest + 1> earlier_{};  // by length: behind the one before, of what `seen` ends with; 0: there is none
-  size_t read_ = 0;                             // tokens that `places_` knows
-  std::vector<int64_t> draft_;                  // given last, of what follows the first `begin_` tokens
-  size_t begin_ = 0, pause_ = 0, resume_ = 0;   // tokens: no draft before there are `resume_`
+  std::map<std::array<int64_t, kEnding>, size_t> places_;  // the place behind the last one of each ending
+  size_t earlier_ = 0;                                     // behind the one before, of what `seen` ends with; 0: there is none
+  size_t read_ = 0;                                        // tokens that `places_` knows
+  std::vector<int64_t> draft_;                             // given last, of what follows the first `begin_` tokens
+  size_t begin_ = 0, pause_ = 0, resume_ = 0;              // tokens: no draft before there are `resume_`
 };
 
 }  // namespace bespoke
