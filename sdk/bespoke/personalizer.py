@@ -39,7 +39,8 @@ class Personalizer:
         context: Most tokens of a conversation, which is the number of rows of the KV cache. None: 1024, or what the model can if
             that is less. Raise it for long conversations; the cache counts against the budget.
         draft_tokens: Most tokens that an answer guesses at once from what the prompt and the answer have said before, 0 to 7. The
-            answer is the same, and text that repeats itself comes faster. 3 is a good value; it makes the plan for answers larger.
+            answer is the same, and text that repeats itself comes faster. Measure it on the phone: how many are worth guessing
+            depends on the processor.
         data: JSONL, .json, CSV, .txt or .md that ships to all users: general text against forgetting, or labels. "auto": none but
             what `rehearsal` adds. None: no general set and no rehearsal, so the gate cannot refuse an adapter that forgets.
         data_format: Shape of the rows of `data`, or sharegpt, alpaca, chatgpt, claude. None: the first row decides.
