@@ -202,7 +202,7 @@ Outcome Interpreter::steps(const std::vector<Instruction>& code, const Bindings&
         if (count == 1)
           outcome.metrics[plan_.names[i.emit.name]] = static_cast<double>(*values);
         else if (bindings.emitted)
-          *bindings.emitted = column(i.emit.source, 0);
+          column(i.emit.source, 0, *bindings.emitted);
         break;
       }
     }

@@ -50,12 +50,11 @@ class Interpreter {
   void replay(const Bindings& bindings);
 
   // Column `n` of a value of the section that ran last, which has several elements: of a matrix, else all of its first extent.
-  std::vector<float> column(uint32_t value, int64_t n) const {
+  void column(uint32_t value, int64_t n, std::vector<float>& to) const {
     const auto* at = reinterpret_cast<const float*>(memory_.see(find(Reference{value}), plan_.bytes(value))) + n;
     const int64_t rows = plan_.shape(value)[0], columns = plan_.elements(value) / std::max<int64_t>(rows, 1);
-    std::vector<float> numbers(static_cast<size_t>(rows));
-    for (float& number : numbers) number = *at, at += columns;
-    return numbers;
+    to.resize(static_cast<size_t>(rows));
+    for (float& number : to) number = *at, at += columns;
   }
 
   // Bytes of the results of one call that are added to values, the largest.

@@ -189,50 +189,46 @@ std::map<std::string, double> Machine::seconds_by_stage() const {
 }
 
 void Machine::prefill(const std::vector<int64_t>& tokens, int64_t position, const AdapterView& adapter) {
-  std::vector<float> none;
   for (auto next = tokens.begin(); next != tokens.end();) {
     const bool fits = position + chunk() <= context_length_;
     const ptrdiff_t count = fits ? std::min(tokens.end() - next, static_cast<ptrdiff_t>(chunk())) : 1;
     std::vector<int64_t> piece(next, next + count);
     if (fits) piece.resize(static_cast<size_t>(chunk()));  // what is padded is written over by what follows
-    run_prompt(fits ? Section::prefill : Section::decode, piece, position, adapter, none);
+    run_prompt(fits ? Section::prefill : Section::decode, piece, position, adapter);
     next += count;
     position += count;
   }
 }
 
-std::vector<float> Machine::decode(int64_t token, int64_t position, const AdapterView& adapter) {
-  std::vector<float> logits;
-  run_prompt(Section::decode, {token}, position, adapter, logits);
-  return logits;
+const std::vector<float>& Machine::decode(int64_t token, int64_t position, const AdapterView& adapter) {
+  run_prompt(Section::decode, {token}, position, adapter);
+  return logits_;
 }
 
 void Machine::decode_rows(std::vector<int64_t> tokens, int64_t position, const AdapterView& adapter) {
-  std::vector<float> first;
   tokens.resize(static_cast<size_t>(rows_));
-  run_prompt(Section::decode_rows, tokens, position, adapter, first);
+  run_prompt(Section::decode_rows, tokens, position, adapter);
 }
 
-std::vector<float> Machine::row_logits(int64_t row) const {
+const std::vector<float>& Machine::row_logits(int64_t row) {
   for (const Instruction& i : plans_.front().sections[static_cast<int>(Section::decode_rows)])
-    if (i.op == Op::emit && plans_.front().names[i.emit.name] == "logits") return interpreters_.at(chunk()).column(i.emit.source, row);
-  return {};
+    if (i.op == Op::emit && plans_.front().names[i.emit.name] == "logits") interpreters_.at(chunk()).column(i.emit.source, row, logits_);
+  return logits_;
 }
 
-void Machine::run_prompt(Section section, const std::vector<int64_t>& tokens, int64_t position, const AdapterView& adapter,
-                         std::vector<float>& logits) {
+void Machine::run_prompt(Section section, const std::vector<int64_t>& tokens, int64_t position, const AdapterView& adapter) {
   Bindings with;
   with.tensors["prompt_" + std::to_string(tokens.size())] = tokens.data();
   with.scalars["position"] = static_cast<double>(position);
   with.adapter = &adapter;
-  with.emitted = &logits;
+  with.emitted = &logits_;
   programs_.use_threads(0);  // another machine of the same engine may have trained meanwhile
   interpreters_.at(chunk()).run(section, with);
 }
 
 std::vector<float> Machine::next_token_logits(const std::vector<int64_t>& prompt, const AdapterView& adapter) {
   prefill({prompt.begin(), prompt.end() - 1}, 0, adapter);
-  std::vector<float> logits = decode(prompt.back(), static_cast<int64_t>(prompt.size()) - 1, adapter);
+  const std::vector<float> logits = decode(prompt.back(), static_cast<int64_t>(prompt.size()) - 1, adapter);
   buffers_->end_session();
   return logits;
 }

@@ -43,12 +43,12 @@ class Machine : public Steps {
   // Tokens from `position` on go into the KV cache in chunks; the last one is padded where the cache has room for it, else it goes
   // token by token. Throws Abandoned, Error.
   void prefill(const std::vector<int64_t>& tokens, int64_t position, const AdapterView& adapter);
-  // One token goes into the KV cache: the logits of the next.
-  std::vector<float> decode(int64_t token, int64_t position, const AdapterView& adapter);
+  // One token goes into the KV cache: the logits of the next. They are the machine's, and valid until its next call, as all logits are.
+  const std::vector<float>& decode(int64_t token, int64_t position, const AdapterView& adapter);
   // Up to `rows` tokens go into the KV cache in one run; fewer are padded, and what is padded is written over by what follows. The logits
   // of what follows token `row` of them can be asked for until something else runs.
   void decode_rows(std::vector<int64_t> tokens, int64_t position, const AdapterView& adapter);
-  std::vector<float> row_logits(int64_t row) const;
+  const std::vector<float>& row_logits(int64_t row);
   int64_t rows() const { return rows_; }  // 0: the plan has no section for that
   bool has_room_for_rows(int64_t position) const { return rows_ && position + rows_ <= context_length_; }
   // Of the token after `prompt`; nothing stays in the cache.
@@ -67,8 +67,7 @@ class Machine : public Steps {
   std::map<std::string, double> scalars(double learning_rate, int64_t step, int64_t batch_tokens) const;
   // Runs section `finish` on the state as it is, unless it has been; false where the method has none.
   bool finish();
-  void run_prompt(Section section, const std::vector<int64_t>& tokens, int64_t position, const AdapterView& adapter,
-                  std::vector<float>& logits);
+  void run_prompt(Section section, const std::vector<int64_t>& tokens, int64_t position, const AdapterView& adapter);
 
   const Method* method_;  // null: of the plan for answers
   Control& control_;
@@ -76,6 +75,7 @@ class Machine : public Steps {
   Spent spent_;
   std::vector<Plan> plans_;  // shortest sequence length first
   const int64_t rows_;       // that `decode_rows` takes
+  std::vector<float> logits_;
   EngineMemory memory_;
   std::unique_ptr<Buffers> buffers_;  // with the workspace of the programs, which go first
   Programs programs_;

@@ -2,6 +2,7 @@
 #include "generate/cached_tokens.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace bespoke {
 
@@ -24,30 +25,29 @@ bool CachedTokens::was_guessed(const std::vector<int64_t>& tokens) const {
          std::equal(cached_.begin(), cached_.end(), tokens.begin());
 }
 
-std::vector<float> CachedTokens::next_logits(const std::vector<int64_t>& tokens, const AdapterView& adapter, const Draft& draft) {
-  std::vector<float> logits;
+const std::vector<float>& CachedTokens::next_logits(const std::vector<int64_t>& tokens, const AdapterView& adapter, const Draft& draft) {
   if (was_guessed(tokens)) {
     machine_.control().check();  // as a run does
-    logits = machine_.row_logits(++row_);
     guessed_.pop_back();
-  } else {
-    guessed_.clear();
-    prefill(tokens, adapter);
-    const auto position = static_cast<int64_t>(cached_.size());
-    std::vector<int64_t> guesses;
-    if (draft && machine_.has_room_for_rows(position)) guesses = draft(static_cast<size_t>(machine_.rows() - 1));
-    if (guesses.empty()) {
-      logits = machine_.decode(tokens.back(), position, adapter);
-    } else {
-      std::vector<int64_t> rows = {tokens.back()};
-      rows.insert(rows.end(), guesses.begin(), guesses.end());
-      machine_.decode_rows(rows, position, adapter);
-      logits = machine_.row_logits(row_ = 0);
-      guessed_.assign(guesses.rbegin(), guesses.rend());
-    }
+    cached_.push_back(tokens.back());
+    return machine_.row_logits(++row_);
   }
+  guessed_.clear();
+  prefill(tokens, adapter);
+  const auto position = static_cast<int64_t>(cached_.size());
+  std::vector<int64_t> guesses;
+  if (draft && machine_.has_room_for_rows(position)) guesses = draft(static_cast<size_t>(machine_.rows() - 1));
+  if (guesses.empty()) {
+    const std::vector<float>& logits = machine_.decode(tokens.back(), position, adapter);
+    cached_.push_back(tokens.back());
+    return logits;
+  }
+  std::vector<int64_t> rows = {tokens.back()};
+  rows.insert(rows.end(), guesses.begin(), guesses.end());
+  machine_.decode_rows(std::move(rows), position, adapter);
+  guessed_.assign(guesses.rbegin(), guesses.rend());
   cached_.push_back(tokens.back());
-  return logits;
+  return machine_.row_logits(row_ = 0);
 }
 
 }  // namespace bespoke

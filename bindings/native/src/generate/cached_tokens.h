@@ -17,10 +17,10 @@ class CachedTokens {
  public:
   explicit CachedTokens(Machine& machine) : machine_(machine) {}
 
-  // Logits of what follows `tokens`, at least one and at most as many as the context has rows. With `draft`, where the plan can, what
-  // follows the tokens that it guesses is computed in the same run, and is there when the next call asks for it. Throws Abandoned, Error:
-  // what was computed by then stays.
-  std::vector<float> next_logits(const std::vector<int64_t>& tokens, const AdapterView& adapter, const Draft& draft = nullptr);
+  // Logits of what follows `tokens`, at least one and at most as many as the context has rows; the machine's. With `draft`, where the plan
+  // can, what follows the tokens that it guesses is computed in the same run, and is there when the next call asks for it. Throws
+  // Abandoned, Error: what was computed by then stays.
+  const std::vector<float>& next_logits(const std::vector<int64_t>& tokens, const AdapterView& adapter, const Draft& draft = nullptr);
   void forget() {  // by another adapter, nothing of it holds
     cached_.clear();
     guessed_.clear();

@@ -3,7 +3,7 @@
 
 namespace bespoke {
 
-std::vector<float> Answering::next_logits(const std::vector<int64_t>& tokens, std::optional<int64_t>& version, const Draft& draft) {
+const std::vector<float>& Answering::next_logits(const std::vector<int64_t>& tokens, std::optional<int64_t>& version, const Draft& draft) {
   use_adapter(version);
   return cached_.next_logits(tokens, adapter_->tensors, draft);
 }

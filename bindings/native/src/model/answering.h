@@ -24,7 +24,7 @@ class Answering {
   // Logits of what follows `tokens`. An answer is of one adapter: its `version` is none before the first token, which sets it to the one
   // that answers then. `draft` is of the answer, null: nothing is guessed. Where that one has gone before the answer has ended, and is
   // not held any more, the one that answers now goes on.
-  std::vector<float> next_logits(const std::vector<int64_t>& tokens, std::optional<int64_t>& version, const Draft& draft = nullptr);
+  const std::vector<float>& next_logits(const std::vector<int64_t>& tokens, std::optional<int64_t>& version, const Draft& draft = nullptr);
   void end_answer() { adapter_.reset(); }  // its adapter is read no more, and can be overwritten where it was forgotten
 
  private:
