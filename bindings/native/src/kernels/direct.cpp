@@ -12,27 +12,34 @@ namespace {
 // so that rows are read half as often.
 constexpr int64_t TALL = 264, WIDE = 2 * BLOCK;
 
-// A product cut into pieces of `width` columns times `height` rows.
+// A product cut into pieces of `width` columns times `height` rows. A thread has a row of neighbours of its own and takes from others'
+// when it is done: where neighbours are another's, processors take lines of the result from each other.
 struct Pieces {
   const DirectLoops* loops;
   const Product* product;
-  int64_t count, width, height, across;
-  std::atomic<int64_t> next{0};
+  int64_t count, width, height, across, tasks;
+  std::atomic<int64_t> next[THREADS];
 
   int64_t down() const { return ceil_div(product->operands.rows, height); }
+  int64_t begin(int64_t task) const { return task * across * down() / tasks; }
 
   static void work(void* context, size_t index) {
     Pieces& p = *static_cast<Pieces*>(context);
-    const Product& product = *p.product;
-    const auto columns = product.direction == Direction::Forward ? p.loops->forward : p.loops->transposed;
-    float* panel = reinterpret_cast<float*>(product.scratch + index * PANEL_BYTES);
-    for (int64_t i; (i = p.next.fetch_add(1, std::memory_order_relaxed)) < p.across * p.down();) {
-      const int64_t n = i % p.across * p.width, t = i / p.across * p.height;
-      const int64_t end = n + p.width < p.count ? n + p.width : p.count;
-      const Operands rows = rows_from(product.operands, t, p.height);
-      columns(product.w, n, end, rows, panel);
-      add_lora(product, t, n, end, rows, panel);
+    float* panel = reinterpret_cast<float*>(p.product->scratch + index * PANEL_BYTES);
+    const int64_t task = static_cast<int64_t>(index);
+    for (int64_t other = 0; other < p.tasks; other++) {
+      const int64_t from = (task + other) % p.tasks;
+      for (int64_t i; (i = p.next[from].fetch_add(1, std::memory_order_relaxed)) < p.begin(from + 1);) p.multiply(i, panel);
     }
+  }
+
+  void multiply(int64_t piece, float* panel) const {
+    const auto columns = product->direction == Direction::Forward ? loops->forward : loops->transposed;
+    const int64_t n = piece % across * width, t = piece / across * height;
+    const int64_t end = n + width < count ? n + width : count;
+    const Operands rows = rows_from(product->operands, t, height);
+    columns(product->w, n, end, rows, panel);
+    add_lora(*product, t, n, end, rows, panel);
   }
 };
 
@@ -51,7 +58,9 @@ void direct_product(const DirectLoops& loops, const Product& product) {
   p.height = ceil_div(ceil_div(rows, shares), loops.row_step) * loops.row_step;
   if (p.height > TALL) p.height = TALL / loops.row_step * loops.row_step;
   const int64_t pieces = p.across * p.down();
-  run(product.parallel, pieces < threads ? pieces : threads, Pieces::work, &p);
+  p.tasks = pieces < threads ? pieces : threads;
+  for (int64_t task = 0; task < p.tasks; task++) p.next[task] = p.begin(task);
+  run(product.parallel, p.tasks, Pieces::work, &p);
 }
 
 }  // namespace bespoke::kernels
