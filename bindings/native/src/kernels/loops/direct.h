@@ -177,14 +177,12 @@ struct Direct {
   }
 };
 
-// STEP summands of R rows times as many rows of a strip: a summand is copied to all elements of a vector. PREFETCH: the next DEPTH
-// summands are fetched while these are added, a few lines at a time, since the way to memory takes few at once.
-template <class S, int STEP, bool PREFETCH>
+// STEP summands of R rows times as many rows of a strip: a summand is copied to all elements of a vector.
+template <class S, int STEP>
 struct ByBroadcast {
   template <int R, class vec, size_t P, int NV>
   static void multiply_add(const float* const (&p)[P], int64_t a_stride, const float* b, vec (&sum)[R][NV]) {
     constexpr int rows = S::ROWS_PER_POINTER;
-    if (PREFETCH) UNROLL for (int r = 0; r < R; r++) __builtin_prefetch(p[r / rows] + r % rows * a_stride + DEPTH, 0, 2);
     UNROLL for (int u = 0; u < STEP; u++) {
       vec x[NV];
       UNROLL for (int v = 0; v < NV; v++) x[v] = S::load(b + u * S::NR + v * S::VL);

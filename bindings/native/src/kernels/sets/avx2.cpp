@@ -51,7 +51,7 @@ struct Vectors {
   }
 };
 
-struct Tiles : Vectors, ByBroadcast<Vectors, 4, false> {
+struct Tiles : Vectors, ByBroadcast<Vectors, 4> {
   static constexpr int MR = 6, STEP = 4;
 };
 

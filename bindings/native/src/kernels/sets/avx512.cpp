@@ -9,8 +9,8 @@
 namespace bespoke::kernels {
 namespace {
 
-struct Tiles : Vectors, ByBroadcast<Vectors, 16, true> {
-  static constexpr int MR = 12, STEP = 16;
+struct Tiles : Vectors, ByBroadcast<Vectors, 4> {
+  static constexpr int MR = 12, STEP = 4;
 };
 
 #include "kernels/loops/noise.h"

@@ -36,7 +36,7 @@ struct Vectors {
   }
 };
 
-struct Tiles : Vectors, ByBroadcast<Vectors, 4, false> {
+struct Tiles : Vectors, ByBroadcast<Vectors, 4> {
   static constexpr int MR = 3, STEP = 4;
 };
 
