@@ -29,9 +29,10 @@ def main(settings: dict[str, Any]) -> None:
         while phases.enter("turn"):
             turn += 1
             answers = []
+            conversations = [model.conversation(max_tokens=ANSWER_TOKENS) for _ in PROMPTS]  # the first starts the core
             with Footprint(core_of(os.getpid())) as seen:
-                for count in PROMPTS:
-                    with model.conversation(max_tokens=ANSWER_TOKENS) as conversation:
+                for count, conversation in zip(PROMPTS, conversations, strict=True):
+                    with conversation:
                         began = time.perf_counter()
                         pieces = iter(conversation.feed(prompt(turn, count, settings["vocab_size"])))
                         next(pieces)
