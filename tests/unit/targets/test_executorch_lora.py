@@ -85,6 +85,12 @@ def share_read_twice(
     return product(x, QuantizedWeight(codes, scales, IN)) + share, share * 2
 
 
+def one_share_for_all(
+    x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, a: torch.Tensor, b: torch.Tensor, dy: torch.Tensor
+) -> torch.Tensor:
+    return product(x, QuantizedWeight(codes, scales, IN)) + x[:1] @ a.t() @ b.t()
+
+
 @pytest.mark.skipif(find().path is None, reason="the device core, which has our operators, is not installed")
 @pytest.mark.parametrize(("function", "operator"), [(forward, FORWARD), (backward, BACKWARD)])
 @pytest.mark.parametrize("rank", [1, 8, MOST_RANK])
@@ -101,8 +107,8 @@ def test_a_linear_with_an_adapter_is_one_operator(function: Function, operator: 
         assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("function", [read_twice, a_result, share_read_twice])
-def test_what_another_reader_needs_stays(function: Function) -> None:
+@pytest.mark.parametrize("function", [read_twice, a_result, share_read_twice, one_share_for_all])
+def test_what_another_reader_needs_or_is_broadcast_stays(function: Function) -> None:
     kernels = kernels_of(compile_graph(traced(function, operands(8))).data)
     assert "bespoke::linear_int4.out" in kernels
     assert FORWARD not in kernels

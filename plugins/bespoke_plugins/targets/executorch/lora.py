@@ -37,9 +37,11 @@ def add_adapters(tape: Tape, results: Sequence[Value]) -> None:
     readers = Counter(value.base for op in tape.ops for value in op.inputs)
     readers.update(result.base for result in results)
     for op in [op for op in tape.ops if op.name == "add"]:
-        for product, share in (op.inputs, reversed(op.inputs)):
+        for product, share in (op.inputs, op.inputs[::-1]):
             of, added = product.base.op, _share_of(share, readers)
             if of is None or of.name not in OPERATORS or readers[product.base] > 1 or added is None:
+                continue
+            if not product.numel == share.numel == op.outputs[0].numel:  # one of them is broadcast
                 continue
             replace = {of, op, *added.nodes}
             arguments = [*of.arguments, added.h, added.b, added.flag, added.factor]

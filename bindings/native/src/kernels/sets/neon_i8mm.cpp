@@ -28,7 +28,7 @@ struct Panel {
     float32x4_t scale[COLUMN_PAIRS];       // column, two further, column, two further
   } group[BLOCK / COLUMNS][GROUPS];
 };
-static_assert(sizeof(Panel) <= PANEL_BYTES);
+static_assert(LORA_PANEL_BYTES <= sizeof(Panel) && sizeof(Panel) <= PANEL_BYTES);
 
 // Columns of a pair are two apart, so that zips give four neighbours.
 constexpr int64_t first_column(int pair) { return pair / 2 * 4 + pair % 2; }
