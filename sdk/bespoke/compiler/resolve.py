@@ -92,7 +92,7 @@ def resolve(optimizers: Named, targets: Named, given: BuildArguments) -> BuildRe
             ConfigError(
                 setting("draft_tokens"),
                 got=shown(request.draft_tokens),
-                expected=f"0 for none, or up to {most}",
+                expected=f"0 to {most}",
                 next_step="Change " + setting("draft_tokens"),
             )
         )

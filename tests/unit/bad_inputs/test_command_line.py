@@ -101,7 +101,7 @@ ROWS = [
     (
         "build {tmp}/out --config {tmp}/name.toml",
         "ConfigError",
-        "{tmp}/name.toml: modell: got an unknown setting; expected one of model, tokenizer, optimizers, targets, context, data... Did you mean 'model'?",
+        "{tmp}/name.toml: modell: got an unknown setting; expected one of model, tokenizer, optimizers, targets, context, draft_tokens, data... Did you mean 'model'?",
     ),
     (
         "build {tmp}/out --config {tmp}/list.toml",

@@ -351,11 +351,6 @@ ROWS = [
         "context: got 255; expected at least 256, the longest of sequence_lengths. Raise it, or leave out longer sequences.",
     ),
     (
-        "Personalizer('m', draft_tokens=8)",
-        "ConfigError",
-        "draft_tokens: got 8; expected 0 for none, or up to 7. Change draft_tokens.",
-    ),
-    (
         "Personalizer('m', optimizers='executorch')",
         "ConfigError",
         "optimizer 'executorch': got no plugin of that name; expected one of the installed optimizers: fzoo, hizoo, mebp, mesp, mezo...Install the package that provides the optimizer 'executorch'.",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -281,6 +282,13 @@ def test_the_kv_cache_of_a_longer_context_counts_against_the_budget(made: Made) 
     some, more = (made(None, context=context).planners()[ANSWERS].smallest().plan.estimate for context in (80, 240))
     assert more.session_bytes == 3 * some.session_bytes
     assert more.peak_bytes - some.peak_bytes >= more.session_bytes - some.session_bytes
+
+
+@pytest.mark.parametrize(("draft_tokens", "context", "most"), [(8, None, 7), (-1, None, 7), (4, 4, 3)])
+def test_draft_tokens_fit_into_a_run_and_the_context(draft_tokens: int, context: int | None, most: int) -> None:
+    words = f"draft_tokens: got {draft_tokens}; expected 0 to {most}. Change draft_tokens."
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        Personalizer("m", [], draft_tokens=draft_tokens, context=context, training=Training(sequence_lengths=(4,)))
 
 
 def test_a_context_shorter_than_a_chunk_is_one_chunk(tmp_path: Path) -> None:
