@@ -205,9 +205,10 @@ const std::vector<float>& Machine::decode(int64_t token, int64_t position, const
   return logits_;
 }
 
-void Machine::decode_rows(std::vector<int64_t> tokens, int64_t position, const AdapterView& adapter) {
+const std::vector<float>& Machine::decode_rows(std::vector<int64_t> tokens, int64_t position, const AdapterView& adapter) {
   tokens.resize(static_cast<size_t>(rows_));
   run_prompt(Section::decode_rows, tokens, position, adapter);
+  return logits_;
 }
 
 const std::vector<float>& Machine::row_logits(int64_t row) {

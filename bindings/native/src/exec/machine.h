@@ -45,9 +45,9 @@ class Machine : public Steps {
   void prefill(const std::vector<int64_t>& tokens, int64_t position, const AdapterView& adapter);
   // One token goes into the KV cache: the logits of the next. They are the machine's, and valid until its next call, as all logits are.
   const std::vector<float>& decode(int64_t token, int64_t position, const AdapterView& adapter);
-  // Up to `rows` tokens go into the KV cache in one run; fewer are padded, and what is padded is written over by what follows. The logits
-  // of what follows token `row` of them can be asked for until something else runs.
-  void decode_rows(std::vector<int64_t> tokens, int64_t position, const AdapterView& adapter);
+  // Up to `rows` tokens go into the KV cache in one run: the logits of what follows the first. Fewer are padded, and what is padded is
+  // written over by what follows. The logits of what follows token `row` of them can be asked for until something else runs.
+  const std::vector<float>& decode_rows(std::vector<int64_t> tokens, int64_t position, const AdapterView& adapter);
   const std::vector<float>& row_logits(int64_t row);
   int64_t rows() const { return rows_; }  // 0: the plan has no section for that
   bool has_room_for_rows(int64_t position) const { return rows_ && position + rows_ <= context_length_; }

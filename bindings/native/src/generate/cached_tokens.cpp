@@ -44,10 +44,11 @@ const std::vector<float>& CachedTokens::next_logits(const std::vector<int64_t>& 
   }
   std::vector<int64_t> rows = {tokens.back()};
   rows.insert(rows.end(), guesses.begin(), guesses.end());
-  machine_.decode_rows(std::move(rows), position, adapter);
+  const std::vector<float>& logits = machine_.decode_rows(std::move(rows), position, adapter);
   guessed_.assign(guesses.rbegin(), guesses.rend());
   cached_.push_back(tokens.back());
-  return machine_.row_logits(row_ = 0);
+  row_ = 0;
+  return logits;
 }
 
 }  // namespace bespoke
