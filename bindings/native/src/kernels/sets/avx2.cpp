@@ -3,10 +3,9 @@
 #include <immintrin.h>
 
 #include "kernels/drivers.h"
-#include "kernels/loops/attention.h"
 #include "kernels/loops/columns_x86.h"
 #include "kernels/loops/decode_bytes.h"
-#include "kernels/loops/elementwise.h"
+#include "kernels/loops/whole_table.h"
 
 namespace bespoke::kernels {
 namespace {
@@ -82,7 +81,6 @@ struct Sums {
 #include "kernels/loops/noise.h"
 
 using Few = ColumnsX86<Sums>;
-using Attending = Attend<Loops, Vectors>;
 constexpr DirectLoops direct = {Tiles::MR, Loops::forward, Loops::transposed};
 constexpr VectorLoops few = {sizeof(TwoGroups) / 2, 2, Few::cut, Few::columns};
 
@@ -91,15 +89,6 @@ bool vector(const Product& p) { return vector_product(few, p); }
 
 }  // namespace
 
-extern const Table avx2_table = {InstructionSet::Avx2,
-                                 product,
-                                 vector,
-                                 Loops::add_lora,
-                                 Loops::row,
-                                 Exponentials<Vectors>::softmax,
-                                 Elements<Vectors>::elementwise,
-                                 Attending::span,
-                                 Attending::merge,
-                                 noise};
+extern const Table avx2_table = whole_table<Loops, Vectors>(InstructionSet::Avx2, product, vector, noise);
 
 }  // namespace bespoke::kernels

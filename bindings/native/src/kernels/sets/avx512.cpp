@@ -3,8 +3,7 @@
 #include "kernels/sets/avx512.h"
 
 #include "kernels/drivers.h"
-#include "kernels/loops/attention.h"
-#include "kernels/loops/elementwise.h"
+#include "kernels/loops/whole_table.h"
 
 namespace bespoke::kernels {
 namespace {
@@ -16,22 +15,12 @@ struct Tiles : Vectors, ByBroadcast<Vectors, 4> {
 #include "kernels/loops/noise.h"
 
 using Loops = Direct<Tiles, Decode>;
-using Attending = Attend<Loops, Vectors>;
 constexpr DirectLoops direct = {Tiles::MR, Loops::forward, Loops::transposed};
 
 void product(const Product& p) { direct_product(direct, p); }
 
 }  // namespace
 
-extern const Table avx512_table = {InstructionSet::Avx512,
-                                   product,
-                                   nullptr,
-                                   Loops::add_lora,
-                                   Loops::row,
-                                   Exponentials<Vectors>::softmax,
-                                   Elements<Vectors>::elementwise,
-                                   Attending::span,
-                                   Attending::merge,
-                                   noise};
+extern const Table avx512_table = whole_table<Loops, Vectors>(InstructionSet::Avx512, product, nullptr, noise);
 
 }  // namespace bespoke::kernels

@@ -2,9 +2,8 @@
 // Any processor, in the compiler's own vectors of four floats: SSE2 on x86-64. Multiplication and addition round one after the
 // other here: without the instruction, a fused one takes a hundred times longer. So the last bits differ from the other sets.
 #include "kernels/drivers.h"
-#include "kernels/loops/attention.h"
 #include "kernels/loops/decode_scalar.h"
-#include "kernels/loops/elementwise.h"
+#include "kernels/loops/whole_table.h"
 
 namespace bespoke::kernels {
 namespace {
@@ -43,22 +42,12 @@ struct Tiles : Vectors, ByBroadcast<Vectors, 4> {
 #include "kernels/loops/noise.h"
 
 using Loops = Direct<Tiles, DecodeScalar<Vectors>>;
-using Attending = Attend<Loops, Vectors>;
 constexpr DirectLoops direct = {Tiles::MR, Loops::forward, Loops::transposed};
 
 void product(const Product& p) { direct_product(direct, p); }
 
 }  // namespace
 
-extern const Table baseline_table = {InstructionSet::Baseline,
-                                     product,
-                                     nullptr,
-                                     Loops::add_lora,
-                                     Loops::row,
-                                     Exponentials<Vectors>::softmax,
-                                     Elements<Vectors>::elementwise,
-                                     Attending::span,
-                                     Attending::merge,
-                                     noise};
+extern const Table baseline_table = whole_table<Loops, Vectors>(InstructionSet::Baseline, product, nullptr, noise);
 
 }  // namespace bespoke::kernels

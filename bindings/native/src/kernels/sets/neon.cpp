@@ -4,8 +4,7 @@
 #include "kernels/sets/neon.h"
 
 #include "kernels/drivers.h"
-#include "kernels/loops/attention.h"
-#include "kernels/loops/elementwise.h"
+#include "kernels/loops/whole_table.h"
 
 namespace bespoke::kernels {
 namespace {
@@ -38,22 +37,12 @@ struct Tiles : Vectors {
 #include "kernels/loops/noise.h"
 
 using Loops = Direct<Tiles, DecodeBytes<Vectors>>;
-using Attending = Attend<Loops, Vectors>;
 constexpr DirectLoops direct = {Tiles::MR, Loops::forward, Loops::transposed};
 
 void product(const Product& p) { direct_product(direct, p); }
 
 }  // namespace
 
-extern const Table neon_table = {InstructionSet::Neon,
-                                 product,
-                                 nullptr,
-                                 Loops::add_lora,
-                                 Loops::row,
-                                 Exponentials<Vectors>::softmax,
-                                 Elements<Vectors>::elementwise,
-                                 Attending::span,
-                                 Attending::merge,
-                                 noise};
+extern const Table neon_table = whole_table<Loops, Vectors>(InstructionSet::Neon, product, nullptr, noise);
 
 }  // namespace bespoke::kernels

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of an instruction set whose loops all come from templates over its vectors S.
+#pragma once
+
+#include "kernels/loops/attention.h"
+#include "kernels/loops/elementwise.h"
+
+namespace bespoke::kernels {
+
+template <class Loops, class S>
+static constexpr Table whole_table(InstructionSet set, decltype(Table::product) product, decltype(Table::vector) vector,
+                                   decltype(Table::noise) noise) {
+  return {set,
+          product,
+          vector,
+          Loops::add_lora,
+          Loops::row,
+          Exponentials<S>::softmax,
+          Elements<S>::elementwise,
+          Attend<Loops, S>::span,
+          Attend<Loops, S>::merge,
+          noise};
+}
+
+}  // namespace bespoke::kernels
