@@ -19,6 +19,7 @@ from bespoke.model.quantize import dequantize
 from bespoke.model.spec import ModelSpec
 from bespoke.ops.dtypes import Tensors
 from bespoke.ops.weight import QuantizedWeight
+from bespoke.plan.kinds import NO_BLOCK
 from bespoke.rules.noise import noise
 from bespoke.testing.tiny import TokenBatch
 from tests.gradients.harness import Base
@@ -43,7 +44,7 @@ class EagerBuilder(DirectBuilder):
         numbers = {"batch_tokens": batch.trained, "step": float(step), **scalars}
 
         def drawn(name: str, shape: tuple[int, ...], query: int, distribution: Any) -> torch.Tensor:
-            block, tensor = noise_counter(model, name, self.state_names)
+            block, tensor = noise_counter(model, name, self.state_names) if name else (NO_BLOCK, 0)
             z = noise(shape, seed=seed, step=step, query=query, block=block, tensor=tensor, distribution=distribution)
             return torch.from_numpy(z).double()
 

@@ -20,7 +20,9 @@ from bespoke.reference.code import (
     GroupCode,
     NoiseCode,
     PlanCode,
+    ReceiveCode,
     RecordCode,
+    SendCode,
     StoreCode,
     ZeroCode,
 )
@@ -116,7 +118,7 @@ def _instruction(i: Code) -> list[Any]:
         case GroupCode():
             return ["load" if i.load else "free", i.group]
         case NoiseCode():
-            return ["noise", i.value[0], i.query, i.block, i.tensor, i.distribution]
+            return ["noise", i.value[0], [i.query, i.query_scalar], i.block, i.tensor, i.distribution]
         case ZeroCode():
             return ["zero", i.value[0]]
         case RecordCode():
@@ -125,6 +127,10 @@ def _instruction(i: Code) -> list[Any]:
             return ["store", i.name, list(i.source)]
         case EmitCode():
             return ["emit", i.name, i.source[0]]
+        case ReceiveCode():
+            return ["receive", i.name, i.value[0]]
+        case SendCode():
+            return ["send", i.source[0]]
 
 
 def without(document: Mapping[str, Any], keep: Any) -> Any:

@@ -18,6 +18,7 @@ from bespoke.bundle.manifest_document import read_manifest
 from bespoke.bundle.reader import read_bundle
 from bespoke.errors import BespokeError, BundleError, PlanError
 from bespoke.format.tensors import tensors_from_buffer
+from bespoke.plan.kinds import SECTIONS as SECTION_RULES
 from bespoke.reference.code import read_code
 from tests.native.damaged_bundles import bundle, keys, reader
 from tests.native.format_lab import CoreReader, code_document
@@ -28,7 +29,7 @@ from tests.unit.plan.broken import Sample
 __all__ = ["bundle", "keys", "reader", "stories_bundle"]
 
 
-SECTIONS = ("train_step", "micro_step", "apply_step", "finish", "evaluate_step", "prefill", "decode", "decode_rows")
+SECTIONS = tuple(SECTION_RULES)
 
 
 def damaged(data: bytes, numbers: random.Random) -> bytes:

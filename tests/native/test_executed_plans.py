@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from bespoke.plan.kinds import SECTIONS
 from tests.native.conftest import compile_core
 from tests.support.checks import count, full, new_seed, record_check
 from tests.unit.plan.kinds import ALLOWED
@@ -97,17 +98,19 @@ def test_mutated_plans_that_passed_the_verifier_run(
         print("sections:", found["sections"])
         for name, counts in sorted(found["mutations"].items()):
             print(f"  {name}: {counts['passed']} of {counts['tried']} passed and ran")
-    assert set(found["instructions"]) == {"load", "call", "zero", "noise", "record", "store", "emit", "free"}
-    assert set(found["sections"]) == {
-        "train_step",
-        "micro_step",
-        "apply_step",
-        "finish",
-        "evaluate_step",
-        "prefill",
-        "decode",
-        "decode_rows",
+    assert set(found["instructions"]) == {
+        "load",
+        "call",
+        "zero",
+        "noise",
+        "record",
+        "receive",
+        "send",
+        "store",
+        "emit",
+        "free",
     }
+    assert set(found["sections"]) == set(SECTIONS)
     kinds = {tuple(kind) for kind in found["kinds"]}
     allowed = {(*kind, rank) for kind, ranks in ALLOWED.items() for rank in ranks}
     assert kinds <= allowed

@@ -84,6 +84,11 @@ def test_every_field_of_the_schema_of_plans_is_required_and_typed(
     spilled.emit_number("loss", number)
     spilled.zeros()
     spilled.store(spilled.adapter("block_01.q_proj.lora_A"), [spilled.make([[spilled.weight("block_01")]])])
+    spilled.section = "federated_measure"
+    brought = spilled.receive("guidance")
+    spilled.send(spilled.record(brought))
+    spilled.section = "federated_apply"
+    spilled.store(spilled.adapter("block_01.q_proj.lora_B"), [spilled.zeros()])
     scratch = Draft()
     made = scratch.make([[scratch.batch()]])
     scratch.emit("made", made)

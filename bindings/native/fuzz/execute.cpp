@@ -177,7 +177,7 @@ struct Adapter {
   TensorSource source;
 };
 
-enum class Action { train, finish, evaluate, generate };
+enum class Action { train, finish, evaluate, federate, generate };
 
 void mark(const Plan& plan, int section, fuzz::Seen& seen) {
   const auto mark_value = [&](uint32_t id) {
@@ -191,6 +191,10 @@ void mark(const Plan& plan, int section, fuzz::Seen& seen) {
     if (i.op == Op::store) mark_value(i.store.state);
   }
   seen.sections[section]++;
+}
+
+bool is_federated(Section section) {
+  return section == Section::federated_measure || section == Section::federated_project || section == Section::federated_apply;
 }
 
 // Whether it ran to the end of a section.
@@ -212,11 +216,13 @@ bool execute(fuzz::MemoryBundle& bundle, Case& one, Random& random, fuzz::Seen& 
   std::vector<Action> actions = {Action::train};
   if (has(Section::evaluate_step)) actions.push_back(Action::evaluate);
   if (has(Section::finish)) actions.push_back(Action::finish);
+  if (has(Section::federated_measure)) actions.push_back(Action::federate);
   if (one.answers) actions = {Action::generate};
   const auto changed = static_cast<Section>(one.section);
   const Action action = one.section < 0 || one.answers      ? actions[random(actions.size())]
                         : changed == Section::evaluate_step ? Action::evaluate
                         : changed == Section::finish        ? Action::finish
+                        : is_federated(changed)             ? Action::federate
                                                             : Action::train;
   switch (action) {
     case Action::train: {
@@ -246,6 +252,22 @@ bool execute(fuzz::MemoryBundle& bundle, Case& one, Random& random, fuzz::Seen& 
       machine.evaluate_batch(batch_of(one, plan, random), random(2) ? &adapter.source : nullptr);
       mark(plan, static_cast<int>(Section::evaluate_step), seen);
       return true;
+    case Action::federate: {
+      const Received received = [&](const std::string&, uint8_t* to, size_t bytes) {
+        std::fill(to, to + bytes, static_cast<uint8_t>(random(4)));
+        return random(4) != 0;
+      };
+      const Direction direction{random(), 1, static_cast<int64_t>(random(4)), 0.5f, 0.25f, received};
+      machine.measure({batch_of(one, plan, random)}, direction);
+      mark(plan, static_cast<int>(Section::federated_measure), seen);
+      if (machine.projects()) {
+        machine.project(direction);
+        mark(plan, static_cast<int>(Section::federated_project), seen);
+      }
+      machine.step_along(direction);
+      mark(plan, static_cast<int>(Section::federated_apply), seen);
+      return true;
+    }
     case Action::generate: {
       std::vector<int64_t> prompt;
       for (uint64_t n = 1 + random(static_cast<uint64_t>(bundle.manifest().context_length)); n > 0; n--)

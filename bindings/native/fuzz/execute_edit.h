@@ -68,9 +68,10 @@ class Edit {
   void load(const std::string& group) { put(bespoke::Op::load, &bespoke::Instruction::load, {name(group)}); }
   void zero(uint32_t id) { put(bespoke::Op::zero, &bespoke::Instruction::zero, {id}); }
   void noise(uint32_t id, uint32_t query, uint16_t block, uint16_t tensor) {
-    put(bespoke::Op::noise, &bespoke::Instruction::noise, {id, query, block, tensor, bespoke::Distribution::normal});
+    put(bespoke::Op::noise, &bespoke::Instruction::noise, {id, query, -1, block, tensor, bespoke::Distribution::normal});
   }
   void record(uint32_t source, uint32_t id) { put(bespoke::Op::record, &bespoke::Instruction::record, {source, id}); }
+  void receive(uint32_t id, const std::string& text) { put(bespoke::Op::receive, &bespoke::Instruction::receive, {id, name(text)}); }
   void free(uint32_t id) { put(bespoke::Op::free, &bespoke::Instruction::free, {id, false}); }
   void free_group(const std::string& group) { put(bespoke::Op::free, &bespoke::Instruction::free, {name(group), true}); }
   void emit(uint32_t id, const std::string& metric) { put(bespoke::Op::emit, &bespoke::Instruction::emit, {name(metric), id}); }

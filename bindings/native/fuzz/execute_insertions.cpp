@@ -19,13 +19,18 @@ std::string graph_of(const char* what, DType dtype, int rank) {
 
 // Sections where the runtime gives values of this kind.
 std::vector<Section> sections_for(const Allowed& kind) {
-  if (kind.lifetime == Lifetime::step) return {Section::micro_step, Section::apply_step};
+  if (kind.lifetime == Lifetime::step)
+    return {Section::micro_step, Section::apply_step, Section::federated_measure, Section::federated_project};
+  if (kind.role == Role::received) return {Section::federated_measure, Section::federated_apply};
   if (kind.lifetime == Lifetime::session) return {Section::prefill, Section::decode, Section::decode_rows};
   if (kind.role == Role::scalar && kind.dtype == DType::int64) return {Section::prefill, Section::decode, Section::decode_rows};
   if (kind.role == Role::scalar) return {Section::train_step, Section::micro_step, Section::apply_step};
-  if (kind.role == Role::batch) return {Section::train_step, Section::micro_step, Section::evaluate_step};
-  return {Section::train_step,    Section::micro_step, Section::apply_step, Section::finish,
-          Section::evaluate_step, Section::prefill,    Section::decode,     Section::decode_rows};
+  if (kind.role == Role::batch) return {Section::train_step, Section::micro_step, Section::evaluate_step, Section::federated_measure};
+  std::vector<Section> sections = {Section::train_step,    Section::micro_step, Section::apply_step, Section::finish,
+                                   Section::evaluate_step, Section::prefill,    Section::decode,     Section::decode_rows};
+  if (kind.role == Role::weight || kind.role == Role::optimizer) return sections;
+  sections.insert(sections.end(), {Section::federated_measure, Section::federated_project, Section::federated_apply});
+  return sections;
 }
 
 // A new value used in as many ways as its kind has.
@@ -100,7 +105,9 @@ class Insertion {
   }
 
   void define(uint32_t id, const Allowed& kind, int rank) {
-    if (kind.role == Role::recorded) {
+    if (kind.role == Role::received) {
+      edit_.receive(id, "extra");
+    } else if (kind.role == Role::recorded) {
       const uint32_t source = edit_.value({Role::temporary, Lifetime::section, PlaceKind::arena, DType::float32, rank, rank}, rank);
       edit_.zero(source);
       edit_.record(source, id);

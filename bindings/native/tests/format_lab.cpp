@@ -42,6 +42,8 @@ Json reference_of(const Reference& reference) {
   return out;
 }
 
+Json query_of(const Instruction::Noise& noise) { return {noise.query, noise.scalar < 0 ? Json() : Json(noise.scalar)}; }
+
 Json instruction_of(const Plan& plan, const Instruction& i) {
   const char* op = kOpNames[static_cast<size_t>(i.op)];
   switch (i.op) {
@@ -52,13 +54,17 @@ Json instruction_of(const Plan& plan, const Instruction& i) {
     case Op::zero:
       return {op, i.zero.value};
     case Op::noise:
-      return {op, i.noise.value, i.noise.query, i.noise.block, i.noise.tensor, name_of(i.noise.distribution)};
+      return {op, i.noise.value, query_of(i.noise), i.noise.block, i.noise.tensor, name_of(i.noise.distribution)};
     case Op::record:
       return {op, i.record.source, i.record.value};
     case Op::store:
       return {op, plan.name(i.store.state), reference_of(plan.references[i.store.source])};
     case Op::emit:
       return {op, plan.names[i.emit.name], i.emit.source};
+    case Op::receive:
+      return {op, plan.names[i.receive.name], i.receive.value};
+    case Op::send:
+      return {op, i.send.source};
     case Op::call:
       break;
   }

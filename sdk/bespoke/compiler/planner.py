@@ -339,10 +339,10 @@ class Planner:
 def _spillable(draft: DraftPlan, live: LiveSections) -> list[int]:
     """Checkpoints that may go to the scratch file, the one that waits longest first.
 
-    Not the values that one block hands to the next, nor those of the journal, which a replay reads from their place in the arena.
+    Not the values that one block hands to the next, nor those that are recorded or received, which the runtime finds in the arena.
     """
     waits = {value: wait for section in live.waiting.values() for value, wait in section.items() if wait > 1}
-    spillable = (value for value in waits if not draft.values[value].kept and draft.values[value].role != "recorded")
+    spillable = (value for value in waits if not draft.values[value].kept and draft.values[value].role == "temporary")
     return sorted(spillable, key=lambda value: (-waits[value], value))
 
 

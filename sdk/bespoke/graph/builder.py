@@ -28,15 +28,17 @@ from bespoke.plan.instructions import (
     Instruction,
     Lifetime,
     Noise,
+    Receive,
     Record,
     Result,
     Role,
     SectionName,
+    Send,
     Store,
     Zero,
     unchecked,
 )
-from bespoke.plan.kinds import ADAPTER_GROUP, ARRAY_PREFIX, OPTION_DTYPE, SCALARS, option_scalar
+from bespoke.plan.kinds import ADAPTER_GROUP, ARRAY_PREFIX, FEDERATED, NO_BLOCK, OPTION_DTYPE, SCALARS, option_scalar
 
 if TYPE_CHECKING:
     from bespoke.model.spec import ModelSpec
@@ -68,6 +70,7 @@ class PlanBuilder:
         self._named: dict[str, PlanValue] = {}
         self._graph_index: dict[str, int] = {}
         self._code: list[Instruction] | None = None
+        self._section: SectionName | None = None
 
     @property
     def choices(self) -> dict[str, int | str | bool]:
@@ -171,7 +174,8 @@ class PlanBuilder:
         return value
 
     def accumulator(self, like: Value) -> PlanValue:
-        check_accumulates(self.training, like)
+        if self.section not in FEDERATED:
+            check_accumulates(self.training, like)
         return self._find(f"{like.name}.{GRADIENT}", like.shape, "float32", "temporary", "step")
 
     def choose(self, name: str, candidates: Sequence[Choice]) -> Choice:
@@ -227,7 +231,9 @@ class PlanBuilder:
         )
         return unflatten(result_form, iter(results))
 
-    def noise(self, tree: Any, query: int = 0, distribution: Literal["normal", "rademacher"] = "normal") -> Any:
+    def noise(self, tree: Any, query: int | Value = 0, distribution: Literal["normal", "rademacher"] = "normal") -> Any:
+        number = query if isinstance(query, int) else [0, whole(query, "Query").id]
+
         def drawn(like: PlanValue) -> PlanValue:
             if like.role not in ("adapter", "optimizer") or like.start is not None:
                 raise PlanError(
@@ -239,7 +245,9 @@ class PlanBuilder:
             states = (value.name for value in self.draft.values if value.role == "optimizer")
             block, tensor = noise_counter(self.model, like.name, states)
             z = self._new(like.shape, "float32", "temporary", "section", f"noise of {like.name}")
-            self._add(Noise(op="noise", value=z.id, query=query, block=block, tensor=tensor, distribution=distribution))
+            self._add(
+                Noise(op="noise", value=z.id, query=number, block=block, tensor=tensor, distribution=distribution)
+            )
             return z
 
         return map_leaves(drawn, tree)
@@ -249,6 +257,20 @@ class PlanBuilder:
         kept = self._new(source.shape, source.dtype, "recorded", "section", f"recorded {source.name}")
         self._add(Record(op="record", source=source.id, value=kept.id))
         return kept
+
+    def signs(self, count: int, query: Value) -> PlanValue:
+        z = self._new((count,), "float32", "temporary", "section", "signs")
+        number = [0, whole(query, "Query").id]
+        self._add(Noise(op="noise", value=z.id, query=number, block=NO_BLOCK, tensor=0, distribution="rademacher"))
+        return z
+
+    def receive(self, name: str, shape: Sequence[int], dtype: Literal["uint8", "float32"]) -> PlanValue:
+        value = self._new(tuple(shape), dtype, "received", "section", name)
+        self._add(Receive(op="receive", value=value.id, name=name))
+        return value
+
+    def send(self, value: Value) -> None:
+        self._add(Send(op="send", source=self.record(value).id))
 
     def keep(self, *trees: Any) -> None:
         for value in leaves_of(trees):
@@ -278,7 +300,12 @@ class PlanBuilder:
         for name, value in metrics.items():
             self._add(Emit(op="emit", name=name, source=whole(value, f"Metric '{name}'").id))
 
+    @property
+    def section(self) -> SectionName:
+        return self._section or self.training.step_section
+
     def begin_section(self, name: SectionName) -> None:
+        self._section = name
         self._code = self.draft.sections.setdefault(name, [])
 
     # ---- what the SDK's own sections use -------------------------------------------------------------------------------
@@ -296,7 +323,8 @@ class PlanBuilder:
     def _add(self, instruction: Instruction) -> None:
         """Appends to the section that was begun last, by default the training step."""
         if self._code is None:
-            self._code = self.draft.sections.setdefault(self.training.step_section, [])
+            self.begin_section(self.section)
+        assert self._code is not None
         self._code.append(instruction)
 
     def _find(self, name: str, shape: tuple[int, ...], dtype: DType, role: Role, lifetime: Lifetime) -> PlanValue:

@@ -67,6 +67,7 @@ class DirectBuilder:
     numbers:         scalars by name, options as `option_scalar` names them
     draw:            the noise of a piece or state of this name and shape, for a query of a distribution
     arrays:          batch arrays of the method by name, (B, T)
+    received:        what a round of federated learning brought, by name
     tiles:           choices by name; a choice that is not there is the last candidate if `widest`, else the first
     """
 
@@ -81,12 +82,14 @@ class DirectBuilder:
     numbers: Mapping[str, torch.Tensor]
     draw: Callable[[str, tuple[int, ...], int, Any], torch.Tensor]
     arrays: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    received: Mapping[str, torch.Tensor] = field(default_factory=dict)
     tiles: Mapping[str, Any] = field(default_factory=dict)
     widest: bool = False
     sums: dict[str, Cell] = field(default_factory=dict)
     stored: Tensors = field(default_factory=dict)  # by name
     finished: Tensors = field(default_factory=dict)  # what section `finish` stores
     recorded: list[torch.Tensor] = field(default_factory=list)
+    sent: torch.Tensor | None = None
     metrics: Tensors = field(default_factory=dict)
     state_names: list[str] = field(default_factory=list)  # in the order of their first use
     section: SectionName = "train_step"
@@ -168,8 +171,9 @@ class DirectBuilder:
     def keep(self, *trees: Any) -> None:
         """Does nothing: every value is kept."""
 
-    def noise(self, tree: Any, query: int = 0, distribution: Literal["normal", "rademacher"] = "normal") -> Any:
-        return map_leaves(lambda like: Cell(self.draw(like.name, like.shape, query, distribution)), tree)
+    def noise(self, tree: Any, query: int | Value = 0, distribution: Literal["normal", "rademacher"] = "normal") -> Any:
+        number = query if isinstance(query, int) else int(tensor_of(query))
+        return map_leaves(lambda like: Cell(self.draw(like.name, like.shape, number, distribution)), tree)
 
     def state(self, like: Value, name: str, shape: Sequence[int] | None = None) -> Cell:
         full = f"{like.name}.{name}"
@@ -186,6 +190,16 @@ class DirectBuilder:
     def record(self, value: Value) -> Value:
         self.recorded.append(tensor_of(value))
         return value
+
+    def signs(self, count: int, query: Value) -> Cell:
+        return Cell(self.draw("", (count,), int(tensor_of(query)), "rademacher"))
+
+    def receive(self, name: str, shape: Sequence[int], dtype: Literal["uint8", "float32"]) -> Cell:
+        brought = self.received.get(name)
+        return self.zeros(shape, dtype) if brought is None else Cell(brought)
+
+    def send(self, value: Value) -> None:
+        self.sent = tensor_of(value)
 
     def emit(self, **metrics: Value) -> None:
         self.metrics |= {name: tensor_of(value) for name, value in metrics.items()}

@@ -30,6 +30,10 @@ class StepBuilder(Protocol):
         """The settings of the run."""
 
     @property
+    def section(self) -> SectionName:
+        """The section that is being written."""
+
+    @property
     def batch_size(self) -> int:
         """`B`, the sequences of a batch."""
 
@@ -64,8 +68,8 @@ class StepBuilder(Protocol):
         """
 
     def scalar(self, name: str) -> Value:
-        """`learning_rate`, `step` (from 1), `batch_tokens` (unmasked tokens of the whole step), `epsilon`, `position`, or an
-        option declared as `Scalar`."""
+        """`learning_rate`, `step` (from 1), `batch_tokens` (unmasked tokens of the whole step), `epsilon`, `position`,
+        `direction` and `coefficient` (of federated learning), or an option declared as `Scalar`."""
 
     def constant(self, number: int) -> Value:
         """An integer as an input of a graph. A Python number would be compiled in, one graph for each."""
@@ -96,10 +100,19 @@ class StepBuilder(Protocol):
         Other values that wait for the backward pass may go to the scratch file: right for what cannot be computed again.
         """
 
-    def noise(self, tree: Any, query: int = 0, distribution: Literal["normal", "rademacher"] = "normal") -> Any:
+    def noise(self, tree: Any, query: int | Value = 0, distribution: Literal["normal", "rademacher"] = "normal") -> Any:
         """Random numbers in the shape of adapter pieces or states. The same arguments give the same numbers.
 
-        So noise is never kept.
+        So noise is never kept. `query` may be the scalar `direction` in the sections of federated learning.
+        """
+
+    def signs(self, count: int, query: Value) -> Value:
+        """`count` random numbers of -1 or 1, `(count,)`, by the scalar `query`: those of a direction that belong to no piece."""
+
+    def receive(self, name: str, shape: Sequence[int], dtype: Literal["uint8", "float32"]) -> Value:
+        """A tensor that a round of federated learning brings under a name; zeros where it brings none.
+
+        Rank 1 or 2.
         """
 
     # ---- what a step leaves ------------------------------------------------------------------------------------------
@@ -110,6 +123,12 @@ class StepBuilder(Protocol):
         What depends only on recorded values can be replayed from the journal.
         """
 
+    def send(self, value: Value) -> None:
+        """Gives out a small value: the only part of a federated measurement that leaves the device.
+
+        Up to 4 KB, once, in `federated_measure` or `federated_project`.
+        """
+
     def store(self, states: Any, values: Any) -> None:
         """Gives pieces of adapter or state their content from the next step on. Reads within the step see the old one."""
 
@@ -117,5 +136,5 @@ class StepBuilder(Protocol):
         """Reports values as metrics, such as `loss`."""
 
     def begin_section(self, name: SectionName) -> None:
-        """Begins another section: `apply_step` after the micro-steps, `finish` at the end of a run. `update` and `trail` do it
-        for you."""
+        """Begins another section: `apply_step` after the micro-steps, `finish` at the end of a run, `federated_measure` and those
+        after it. `update` and `trail` do it for you."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bespoke.plan.instructions import Call, Emit, Instruction, Noise, Operand, Record, Store, Zero
+from bespoke.plan.instructions import Call, Emit, Instruction, Noise, Operand, Receive, Record, Send, Store, Zero
 
 
 def reads(instruction: Instruction) -> Iterator[Operand]:
-    """Operands whose content the instruction needs. A scalar that places a row range counts as one."""
+    """Operands whose content the instruction needs. A scalar that places a row range or numbers a query counts as one."""
     match instruction:
         case Call():
             for operand in instruction.operands:
@@ -19,7 +19,9 @@ def reads(instruction: Instruction) -> Iterator[Operand]:
                 if result.how == "add_to":
                     yield result.to
                 yield from _scalar(result.to)
-        case Record() | Emit():
+        case Noise(query=[_, scalar]):
+            yield [scalar]
+        case Record() | Emit() | Send():
             yield [instruction.source]
         case Store():
             yield instruction.source
@@ -37,7 +39,7 @@ def writes(instruction: Instruction) -> Iterator[Operand]:
         case Call():
             for result in instruction.results:
                 yield result.to
-        case Zero() | Noise() | Record():
+        case Zero() | Noise() | Record() | Receive():
             yield [instruction.value]
 
 

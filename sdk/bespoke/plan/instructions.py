@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plan as data: eight instructions over a table of values. The one source of the format.
+"""The plan as data: ten instructions over a table of values. The one source of the format.
 
 The JSON Schema under `bindings/schema/` is generated from these models, and the other languages' readers from that. Unknown
 fields, unknown instructions and other versions are errors. Nothing has a default: what a plan does not say, it does not mean.
@@ -28,7 +28,7 @@ def tensor_bytes(shape: Sequence[int], dtype: str) -> int:
     return math.prod(shape) * DTYPE_BYTES[dtype]
 
 
-Role = Literal["weight", "adapter", "optimizer", "batch", "scalar", "constant", "temporary", "recorded"]
+Role = Literal["weight", "adapter", "optimizer", "batch", "scalar", "constant", "temporary", "recorded", "received"]
 Lifetime = Literal["section", "step", "session", "state", "bundle", "call"]
 """`section`: an offset in the arena. `step`: from the first micro-batch to apply_step. `session`: a generation. `state`: adapter
 and optimizer, changed by `store`. `bundle`: mapped weights. `call`: bound by the runtime (batch, scalars, constants)."""
@@ -51,6 +51,10 @@ def unchecked(kind: type[Made], **fields: Any) -> Made:
 # [value] for the whole of it, [value, start, rows] for a row range, [value, start, rows, scalar] for a range that
 # begins at `start` plus the integer scalar with that value id, known only at run time.
 Operand = Annotated[list[int], Field(min_length=1, max_length=4)]
+
+
+# A query number, or [start, scalar]: `start` plus the integer scalar with that value id, known only at run time.
+Query = Annotated[int, Field(ge=0)] | Annotated[list[int], Field(min_length=2, max_length=2)]
 
 
 @dataclass(slots=True, frozen=True, kw_only=True, config=_STRICT)
@@ -143,7 +147,7 @@ class Noise:
 
     op: Literal["noise"]
     value: int = Field(ge=0)
-    query: int = Field(ge=0)
+    query: Query
     block: int = Field(ge=0, lt=2**16)
     tensor: int = Field(ge=0, lt=2**16)
     distribution: Literal["normal", "rademacher"]
@@ -177,6 +181,23 @@ class Emit:
 
 
 @dataclass(slots=True, frozen=True, kw_only=True, config=_STRICT)
+class Receive:
+    """Define a value as what the round brought under its name; zeros where it brought nothing."""
+
+    op: Literal["receive"]
+    value: int = Field(ge=0)
+    name: str = Field(min_length=1, max_length=MAX_NAME)
+
+
+@dataclass(slots=True, frozen=True, kw_only=True, config=_STRICT)
+class Send:
+    """Give out a recorded value: the only part of a measurement that leaves the device."""
+
+    op: Literal["send"]
+    source: int = Field(ge=0)
+
+
+@dataclass(slots=True, frozen=True, kw_only=True, config=_STRICT)
 class Free:
     """Drop a value; exactly one of the two is set."""
 
@@ -185,12 +206,30 @@ class Free:
     group: str | None
 
 
-Instruction = Annotated[Load | Call | Zero | Noise | Record | Store | Emit | Free, Field(discriminator="op")]
+Instruction = Annotated[
+    Load | Call | Zero | Noise | Record | Store | Emit | Receive | Send | Free, Field(discriminator="op")
+]
 
 SectionName = Literal[
-    "train_step", "micro_step", "apply_step", "finish", "evaluate_step", "prefill", "decode", "decode_rows"
+    "train_step",
+    "micro_step",
+    "apply_step",
+    "finish",
+    "evaluate_step",
+    "prefill",
+    "decode",
+    "decode_rows",
+    "federated_measure",
+    "federated_project",
+    "federated_apply",
 ]
-SECTION_SINCE: dict[SectionName, int] = {"finish": 1, "decode_rows": 2}
+SECTION_SINCE: dict[SectionName, int] = {
+    "finish": 1,
+    "decode_rows": 2,
+    "federated_measure": 2,
+    "federated_project": 2,
+    "federated_apply": 2,
+}
 """The minor version that brought a section, if not 0. A plan is written as the oldest version that has all of its sections."""
 
 

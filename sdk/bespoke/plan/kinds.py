@@ -20,6 +20,8 @@ MAX_REGION_BYTES = (
 MAX_ROW = 2**31  # where a range of rows may begin and end
 MAX_QUERY = 2**31  # of noise: the counter has no room for more
 ALIGNMENT = 16  # of offsets
+NO_BLOCK = 2**16 - 1  # block of a noise counter that belongs to no piece of an adapter
+MAX_SENT_BYTES = 4096  # of a measurement
 MAX_DECODE_ROWS = 8  # of section decode_rows: up to as many, an engine computes a row as it computes one alone
 GENERATION = "generation"  # what the plan for answers has for a method
 ADAPTER_GROUP = "adapter"  # weight group of the bundle's adapter file: of its pieces those that are not trained
@@ -48,6 +50,8 @@ VALUES: tuple[Allowed, ...] = (
     Allowed("scalar", "call", "named", "int64", 0, 0),
     Allowed("constant", "call", "number", "int64", 0, 0),
     Allowed("recorded", "section", "arena", "float32", 0, MAX_RANK),
+    Allowed("received", "section", "arena", "uint8", 1, 2),
+    Allowed("received", "section", "arena", "float32", 1, 2),
     Allowed("temporary", "step", "named", "float32", 0, MAX_RANK),
     Allowed("temporary", "session", "named", "float32", 2, 2),
     *(
@@ -66,6 +70,9 @@ SCALARS: dict[str, DType] = {
     "batch_tokens": "float32",
     "epsilon": "float32",
     "position": "int64",
+    "direction": "int64",
+    "coefficient": "float32",
+    "guidance_coefficient": "float32",
 }
 OPTION_PREFIX = "option."
 OPTION_DTYPE: DType = "float32"
@@ -91,10 +98,15 @@ class SectionRule:
     arrays: bool = False  # the method's own batch tensors
     stores: tuple[Role, ...] = ()  # the state that it may store
     noise: bool = True  # of the step that runs
+    weights: bool = True  # loads them
+    receives: bool = False
+    sends: bool = False
     emits: tuple[str, ...] = ()  # at least these
 
 
 _TRAINING = ("learning_rate", "step", "batch_tokens", "epsilon")
+FEDERATED: tuple[SectionName, ...] = ("federated_measure", "federated_project", "federated_apply")
+_FEDERATED = ("direction", "coefficient", "guidance_coefficient")
 _STATE: tuple[Role, ...] = ("adapter", "optimizer")
 
 SECTIONS: dict[SectionName, SectionRule] = {
@@ -106,6 +118,17 @@ SECTIONS: dict[SectionName, SectionRule] = {
     "prefill": SectionRule(lifetimes=("session",), prompt="T", scalars=("position",)),
     "decode": SectionRule(lifetimes=("session",), prompt="1", scalars=("position",), emits=("logits",)),
     "decode_rows": SectionRule(lifetimes=("session",), prompt="R", scalars=("position",), emits=("logits",)),
+    "federated_measure": SectionRule(
+        lifetimes=("step",),
+        batch=True,
+        scalars=("batch_tokens", "epsilon", *_FEDERATED),
+        options=True,
+        arrays=True,
+        receives=True,
+        sends=True,
+    ),
+    "federated_project": SectionRule(lifetimes=("step",), scalars=("direction",), weights=False, sends=True),
+    "federated_apply": SectionRule(scalars=_FEDERATED, stores=("adapter",), weights=False, receives=True),
 }
 
 
@@ -149,6 +172,7 @@ def rules_document() -> dict[str, Any]:
             "region_bytes": MAX_REGION_BYTES,
             "row": MAX_ROW,
             "query": MAX_QUERY,
+            "sent_bytes": MAX_SENT_BYTES,
             "decode_rows": MAX_DECODE_ROWS,
             "alignment": ALIGNMENT,
         },

@@ -24,14 +24,29 @@ from bespoke.plan.instructions import (
     Number,
     Operand,
     Plan,
+    Receive,
     Record,
     SectionName,
+    Send,
     Store,
     ValueRecord,
 )
-from bespoke.plan.kinds import MAX_DECODE_ROWS, MAX_QUERY, MAX_ROW, NUMBERS, OPTION_PREFIX, SECTIONS, array_name
+from bespoke.plan.kinds import (
+    MAX_DECODE_ROWS,
+    MAX_QUERY,
+    MAX_ROW,
+    MAX_SENT_BYTES,
+    NUMBERS,
+    OPTION_PREFIX,
+    SECTIONS,
+    array_name,
+)
+from bespoke.plan.overlaps import overlapping_result
 from bespoke.plan.replay import is_replayable
+from bespoke.plan.sections import check_sections, decode_rows, sends
 from bespoke.plan.values import check_values, refuse
+
+MAKES = ("make", "record", "receive")  # ways to define a value that was not there
 
 
 class Signature(Protocol):
@@ -62,11 +77,7 @@ class _Checker:
         for graph in self.plan.graphs:
             if graph.key not in self.graphs:
                 self._refuse(f"graph '{graph.name}'", f"key {graph.key[:12]}...", "the key of a graph of the bundle")
-        if not {"train_step", "micro_step", "prefill"} & set(self.plan.sections):
-            expected = "train_step, or micro_step and apply_step, or prefill and decode"
-            self._refuse("sections", ", ".join(self.plan.sections) or "none", expected)
-        if ("micro_step" in self.plan.sections) != ("apply_step" in self.plan.sections):
-            self._refuse("sections", ", ".join(self.plan.sections), "micro_step and apply_step together")
+        check_sections(self.plan, self.where)
         for name, code in self.plan.sections.items():
             self._check_section(name, code)
         replayable = is_replayable(self.plan.sections.get("train_step", []), [value.role for value in self.values])
@@ -78,8 +89,9 @@ class _Checker:
 
     def _check_section(self, name: SectionName, code: Sequence[Instruction]) -> None:
         self.section, self.rule = name, SECTIONS[name]
-        self.prompt = {"T": self.plan.sequence_length, "1": 1, "R": self._decode_rows()}.get(self.rule.prompt)
+        self.prompt = {"T": self.plan.sequence_length, "1": 1, "R": decode_rows(self.plan)}.get(self.rule.prompt)
         emitted: set[str] = set()
+        sent = 0
         self.live: dict[int, set[tuple[int, int]] | None] = {}  # None: wholly defined; else the rows filled so far
         self.loaded: set[str] = set()
         self.freed: set[int] = set()
@@ -92,6 +104,8 @@ class _Checker:
                 self._check_read(operand)
             match instruction:
                 case Load():
+                    if not self.rule.weights:
+                        self._refuse(self.at, f"weights in section {name}", "none: adapter, noise and scalars alone")
                     self.loaded.add(instruction.group)
                 case Call():
                     self._check_call(instruction)
@@ -109,14 +123,12 @@ class _Checker:
                     self._check_emit(instruction)
                     emitted.add(instruction.name)
                 case Noise():
-                    if not self.rule.noise:
-                        self._refuse(
-                            self.at, f"noise in section {name}", "noise in a step, whose number it is drawn by"
-                        )
-                    if instruction.query >= MAX_QUERY:
-                        self._refuse(self.at, f"query {instruction.query}", f"a query below {MAX_QUERY}")
-                    self._check_float32(instruction.value, "noise of")
-                    self._define([instruction.value], "make")
+                    self._check_noise(instruction)
+                case Receive():
+                    self._check_receive(instruction)
+                case Send():
+                    self._check_send(instruction)
+                    sent += 1
                 case _:
                     for operand in writes(instruction):
                         self._define(operand, "make")
@@ -125,17 +137,12 @@ class _Checker:
                 self._refuse(f"section {name}", f"no emit of '{metric}'", "one")
         if name == "finish":
             self._check_whole_adapter(stored)
+        if self.rule.sends and sent != int(sends(self.plan, name)):
+            expected = "one in federated_project, or in federated_measure where there is none"
+            self._refuse(f"section {name}", f"{sent} sends", expected)
         left = [value for value in self.live if self.values[value].lifetime == "section"]
         if left:
             self._refuse(f"section {name}, value {left[0]}", "a value alive at its end", "every value freed")
-
-    def _decode_rows(self) -> int | None:
-        """The number of tokens that section `decode_rows` takes at once: that of the columns of its first logits."""
-        for emit in self.plan.sections.get("decode_rows", ()):
-            if isinstance(emit, Emit) and emit.name == "logits" and 0 <= emit.source < len(self.values):
-                shape = self.values[emit.source].shape
-                return shape[1] if len(shape) == 2 and 2 <= shape[1] <= MAX_DECODE_ROWS else None
-        return None
 
     def _check_call(self, call: Call) -> None:
         if call.graph >= len(self.plan.graphs):
@@ -159,7 +166,48 @@ class _Checker:
             if result.how == "add_to":
                 self._check_float32(result.to[0], "add_to of")
             self._define(result.to, result.how)
-        self._check_overlaps(call)
+        overlapping = overlapping_result(call, self.values)
+        if overlapping is not None:
+            over = "a result over an operand or result of its call"
+            self._refuse(f"{self.at}, value {overlapping}", over, "bytes of its own")
+
+    def _check_noise(self, noise: Noise) -> None:
+        if not self.rule.noise:
+            self._refuse(self.at, f"noise in section {self.section}", "noise in a step, whose number it is drawn by")
+        first, scalar = noise.query if isinstance(noise.query, list) else (noise.query, None)
+        if scalar is not None:
+            self._check_integer_scalar(scalar)
+            place = self.values[scalar].place
+            first += place.number if isinstance(place, Number) else 0
+        if not 0 <= first < MAX_QUERY:
+            self._refuse(self.at, f"query {first}", f"a query from 0 to {MAX_QUERY - 1}")
+        self._check_float32(noise.value, "noise of")
+        self._define([noise.value], "make")
+
+    def _check_receive(self, receive: Receive) -> None:
+        if not self.rule.receives:
+            self._refuse(self.at, f"a receive in section {self.section}", "receives in a round of federated learning")
+        value = self._value(receive.value)
+        if value.role != "received":
+            got = f"a receive into a value of role {value.role}"
+            self._refuse(f"{self.at}, value {receive.value}", got, "a value of role received")
+        self._define([receive.value], "receive")
+
+    def _check_integer_scalar(self, number: int) -> None:
+        scalar = self._value(number)
+        if scalar.shape or scalar.dtype != "int64" or scalar.role not in ("scalar", "constant"):
+            self._refuse(f"{self.at}, value {number}", f"{scalar.role} {scalar.dtype}", "an integer scalar")
+
+    def _check_send(self, send: Send) -> None:
+        value = self._value(send.source)
+        if not self.rule.sends:
+            self._refuse(self.at, f"a send in section {self.section}", "sends in a federated measurement")
+        if value.role != "recorded":
+            got = f"a send of a value of role {value.role}"
+            self._refuse(f"{self.at}, value {send.source}", got, "a recorded value")
+        if not 0 < value.nbytes <= MAX_SENT_BYTES:
+            got = f"a send of {value.nbytes} bytes"
+            self._refuse(f"{self.at}, value {send.source}", got, f"1 to {MAX_SENT_BYTES} bytes")
 
     def _check_record(self, record: Record) -> None:
         value = self._value(record.value)
@@ -186,26 +234,6 @@ class _Checker:
         value = self._value(number)
         if value.dtype != "float32":
             self._refuse(f"{self.at}, value {number}", f"{what} {value.dtype}", "float32")
-
-    def _check_overlaps(self, call: Call) -> None:
-        spans = [(self._span(result.to), result) for result in call.results]
-        others = [self._span(operand) for operand in call.operands]
-        for index, (span, result) in enumerate(spans):
-            for other in [*others, *(s for s, _ in spans[:index])]:
-                if span[0] == other[0] and span[1] < other[2] and other[1] < span[2]:
-                    got = "a result over an operand or result of its call"
-                    self._refuse(f"{self.at}, value {result.to[0]}", got, "bytes of its own")
-
-    def _span(self, operand: Operand) -> tuple[str, int, int]:
-        """(what it lies in, first byte, byte after the last); a range placed at run time may be anywhere in its value."""
-        value = self.values[operand[0]]
-        base, home = 0, f"value {operand[0]}"
-        if value.place.kind in ("arena", "scratch"):
-            base, home = value.place.offset, value.place.kind
-        if len(operand) != 3:
-            return home, base, base + value.nbytes
-        row = value.nbytes // value.shape[0] if value.shape and value.shape[0] else 0
-        return home, base + operand[1] * row, base + (operand[1] + operand[2]) * row
 
     def _check_store(self, store: Store, stored: set[int]) -> None:
         state = self._value(store.state)
@@ -262,11 +290,10 @@ class _Checker:
                 f"{self.at}, value {operand[0]}", f"the range {operand[1:]}", f"[start, rows] within {rows} rows"
             )
         if len(operand) == 4:
-            scalar = self._value(operand[3])
-            if scalar.shape or scalar.dtype != "int64" or scalar.role not in ("scalar", "constant"):
-                self._refuse(f"{self.at}, value {operand[3]}", f"{scalar.role} {scalar.dtype}", "an integer scalar")
-            if isinstance(scalar.place, Number) and not 0 <= operand[1] + scalar.place.number <= rows - operand[2]:
-                got = f"{operand[2]} rows from {operand[1]} + {scalar.place.number}"
+            self._check_integer_scalar(operand[3])
+            place = self.values[operand[3]].place
+            if isinstance(place, Number) and not 0 <= operand[1] + place.number <= rows - operand[2]:
+                got = f"{operand[2]} rows from {operand[1]} + {place.number}"
                 self._refuse(f"{self.at}, value {operand[0]}", got, f"a range within {rows} rows")
         return [operand[2], *value.shape[1:]], value.dtype
 
@@ -296,6 +323,7 @@ class _Checker:
         value, rule = self.values[number], self.rule
         name = value.place.name if isinstance(value.place, Named) else ""
         given = value.lifetime in ("section", "state", "bundle", *rule.lifetimes) or value.role == "constant"
+        given = given and (rule.weights or value.role not in ("weight", "optimizer"))
         if value.role == "scalar":
             given = rule.options if name.startswith(OPTION_PREFIX) else name in rule.scalars
         elif value.role == "batch":
@@ -329,17 +357,18 @@ class _Checker:
         self._check_given(number)
         if self.is_complete:
             self._refuse(f"{self.at}, value {number}", "a write after the emit of 'logits'", "that emit last")
-        if value.role == "recorded" and how != "record":
-            self._refuse(f"{self.at}, value {number}", "a write to a recorded value", "a record")
+        own = {"recorded": "record", "received": "receive"}.get(value.role)
+        if own not in (None, how):
+            self._refuse(f"{self.at}, value {number}", f"a write to a {value.role} value", f"a {own}")
         if value.lifetime != "section":
-            if how in ("make", "record"):
+            if how in MAKES:
                 self._refuse(f"{self.at}, value {number}", f"a {value.lifetime} value made again", "`into` or `add_to`")
             return
         if how == "add_to":
             return  # read before, so it is alive
         whole = len(operand) == 1
         if number in self.live:
-            if how in ("make", "record"):
+            if how in MAKES:
                 self._refuse(f"{self.at}, value {number}", "defined twice", "one definition")
         else:
             if number in self.freed:

@@ -19,8 +19,10 @@ from bespoke.plan.instructions import (
     Load,
     Noise,
     Plan,
+    Receive,
     Record,
     SectionName,
+    Send,
     Store,
     ValueRecord,
     Zero,
@@ -74,6 +76,7 @@ class NoiseCode:
 
     value: Reference
     query: int
+    query_scalar: int | None
     block: int
     tensor: int
     distribution: str
@@ -110,7 +113,22 @@ class EmitCode:
     source: Reference
 
 
-Code = CallCode | GroupCode | NoiseCode | ZeroCode | RecordCode | StoreCode | EmitCode
+@dataclass(frozen=True, slots=True)
+class ReceiveCode:
+    """Fills a value with what the round brought under a name."""
+
+    name: str
+    value: Reference
+
+
+@dataclass(frozen=True, slots=True)
+class SendCode:
+    """Gives out a recorded value."""
+
+    source: Reference
+
+
+Code = CallCode | GroupCode | NoiseCode | ZeroCode | RecordCode | StoreCode | EmitCode | ReceiveCode | SendCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +234,11 @@ def _record(plan: Plan, instruction: Instruction, share: _Sharing) -> Code | Non
         case Zero():
             return ZeroCode(whole(instruction.value))
         case Noise():
+            query, scalar = instruction.query if isinstance(instruction.query, list) else (instruction.query, None)
             return NoiseCode(
                 whole(instruction.value),
-                instruction.query,
+                query,
+                scalar,
                 instruction.block,
                 instruction.tensor,
                 instruction.distribution,
@@ -229,3 +249,7 @@ def _record(plan: Plan, instruction: Instruction, share: _Sharing) -> Code | Non
             return StoreCode(plan.values[instruction.state].place.name, share(instruction.source))  # type: ignore[union-attr]
         case Emit():
             return EmitCode(instruction.name, whole(instruction.source))
+        case Receive():
+            return ReceiveCode(instruction.name, whole(instruction.value))
+        case Send():
+            return SendCode(whole(instruction.source))

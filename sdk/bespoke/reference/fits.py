@@ -16,15 +16,23 @@ from bespoke.bundle.plan_records import MethodRecord, PlanRecord
 from bespoke.errors import PlanError
 from bespoke.plan.arena import aligned
 from bespoke.plan.instructions import SectionName
-from bespoke.plan.kinds import GENERATION, MAX_REGION_BYTES
+from bespoke.plan.kinds import FEDERATED, GENERATION, MAX_REGION_BYTES
 from bespoke.reference.code import EmitCode, GroupCode, PlanCode, ValuePlace
 
-BOUND_ALWAYS = ("learning_rate", "step", "batch_tokens", "position")
+BOUND_ALWAYS = (
+    "learning_rate",
+    "step",
+    "batch_tokens",
+    "position",
+    "direction",
+    "coefficient",
+    "guidance_coefficient",
+)
 TABLES = ("embedding.table", "head.table")  # tables with a row for each token of the vocabulary
 Sections = tuple[SectionName, ...]
 ANSWERING: Sections = ("prefill", "decode")
 MAY_ANSWER: Sections = (*ANSWERING, "decode_rows")
-TRAINING: Sections = ("train_step", "micro_step", "apply_step", "finish", "evaluate_step")
+TRAINING: Sections = ("train_step", "micro_step", "apply_step", "finish", "evaluate_step", *FEDERATED)
 
 
 def check_method(method: MethodRecord, plans: Mapping[str, PlanCode], manifest: Manifest) -> None:
@@ -40,6 +48,9 @@ def check_generation(record: PlanRecord, plan: PlanCode, manifest: Manifest) -> 
         checker.refuse("batch_size", str(plan.batch_size), "1, as an answer is one row")
     checker.need(plan, ANSWERING, "prefill and decode, which an answer runs")
     checker.check_parts(plan)
+
+
+IN_ALL_OR_NONE: Sections = ("finish", "federated_measure", "federated_project")  # of a method's plans
 
 
 class _Checker:
@@ -158,9 +169,10 @@ class _MethodChecker(_Checker):
             if self.method.replayable and not plan.replayable:
                 self.refuse("replayable", "false", "true, as the manifest says")
             self.check_parts(plan)
-            if ("finish" in plan.sections) != ("finish" in next(iter(plans.values())).sections):
-                expected = "it in all or none: one run may be stepped by all of them"
-                self.refuse("sections", "finish in some plans of the method", expected)
+            for section in IN_ALL_OR_NONE:
+                if (section in plan.sections) != (section in next(iter(plans.values())).sections):
+                    expected = "it in all or none: one run may be stepped by all of them"
+                    self.refuse("sections", f"{section} in some plans of the method", expected)
 
 
 __all__ = ["check_generation", "check_method"]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a plan with torch, instruction by instruction: the reference for every other runtime.
 
-It knows the eight instructions and nothing about the method.
+It knows the ten instructions and nothing about the method.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from bespoke.errors import BundleError, DataError, PlanError, StateError
 from bespoke.ops.dtypes import TORCH_DTYPES
 from bespoke.plan.instructions import SectionName
-from bespoke.plan.kinds import array_name
+from bespoke.plan.kinds import MAX_QUERY, array_name
 from bespoke.reference.buffers import Buffers, refuse_another_shape
 from bespoke.reference.code import (
     CallCode,
@@ -26,8 +26,10 @@ from bespoke.reference.code import (
     GroupCode,
     NoiseCode,
     PlanCode,
+    ReceiveCode,
     RecordCode,
     Reference,
+    SendCode,
     StoreCode,
     ValuePlace,
     ZeroCode,
@@ -49,14 +51,16 @@ class Bindings:
     seed: int = 0
     step: int = 0
     adapter: Mapping[str, torch.Tensor] | None = None  # replaces the current one
+    received: Mapping[str, np.ndarray] = field(default_factory=dict)  # what a round brought, by name
 
 
 @dataclass
 class Outcome:
-    """The results of a section: emitted values by name, and recorded values in order."""
+    """The results of a section: emitted values by name, recorded values in order, and what it sends."""
 
     metrics: dict[str, Any] = field(default_factory=dict)
     recorded: list[float] = field(default_factory=list)
+    sent: list[float] = field(default_factory=list)
 
     @property
     def finite(self) -> bool:
@@ -140,6 +144,10 @@ class Interpreter:
                     case EmitCode(name, source):
                         value = self._find(source, bindings, given)
                         outcome.metrics[name] = value.item() if value.numel() == 1 else value.cpu().clone()
+                    case ReceiveCode(name, value):
+                        self._receive(name, self._find(value, bindings, given), bindings)
+                    case SendCode(source):
+                        outcome.sent += self._find(source, bindings, given).reshape(-1).tolist()
         return outcome
 
     def _call(self, call: CallCode, bindings: Bindings, given: dict[int, torch.Tensor]) -> None:
@@ -157,11 +165,21 @@ class Interpreter:
 
     def _noise(self, code: NoiseCode, bindings: Bindings, given: dict[int, torch.Tensor]) -> None:
         target = self._find(code.value, bindings, given)
+        query = code.query
+        if code.query_scalar is not None:
+            query += int(self._scalar(code.query_scalar, bindings))
+        if not 0 <= query < MAX_QUERY:
+            raise PlanError(
+                f"Plan of '{self.plan.method}', noise of value {code.value[0]}",
+                got=f"query {query}",
+                expected=f"a query from 0 to {MAX_QUERY - 1}",
+                next_step="Give a smaller direction",
+            )
         drawn = noise(
             target.shape,
             seed=bindings.seed,
             step=bindings.step,
-            query=code.query,
+            query=query,
             block=code.block,
             tensor=code.tensor,
             distribution=code.distribution,  # type: ignore[arg-type]
@@ -169,6 +187,21 @@ class Interpreter:
         )
         if target.device.type != "cpu":
             target.copy_(torch.from_numpy(drawn))
+
+    def _receive(self, name: str, target: torch.Tensor, bindings: Bindings) -> None:
+        brought = bindings.received.get(name)
+        if brought is None:
+            target.zero_()
+            return
+        value = torch.from_numpy(brought)
+        if value.shape != target.shape or value.dtype != target.dtype:
+            raise DataError(
+                f"'{name}' of the round",
+                got=f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}",
+                expected=f"{str(target.dtype).removeprefix('torch.')} {list(target.shape)}",
+                next_step="Get the round again from its server",
+            )
+        target.copy_(value)
 
     # ---- the place of a value ------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from bespoke.reference.interpreter import Bindings, Interpreter, Outcome
 from bespoke.reference.threads import threads_for
 from bespoke.reference.weights import Weights
 from bespoke.rules.batches import PAIRS, TokenBatch
+from bespoke.rules.federation import Direction
 
 
 def threads_of(bundle: Bundle) -> int | None:
@@ -101,6 +102,34 @@ class Machine(_Plans):
         applied = self._run("apply_step", last, Bindings({}, scalars, seed, step))
         whole.metrics.update(applied.metrics)
         return whole
+
+    @property
+    def projects(self) -> bool:
+        """Whether a round measures once and then projects on each direction."""
+        return "federated_project" in self.interpreters[self.sequence_lengths[0]].plan.sections
+
+    def measure(self, batches: Sequence[TokenBatch], along: Direction) -> list[float]:
+        """The numbers that these batches tell of a direction; none if the method projects (`project`)."""
+        tokens = sum(batch.tokens_trained for batch in batches)
+        if self.projects:
+            self.buffers.begin_step()
+        sent: list[list[float]] = []
+        for batch in batches:
+            scalars = {**self.scalars(0.0, along.round, tokens), **along.scalars}
+            bindings = Bindings(tensors(batch), scalars, along.seed, along.round, received=along.received)
+            sent.append(self._run("federated_measure", batch.sequence_length, bindings).sent)
+        return [sum(numbers) for numbers in zip(*sent, strict=True)]  # losses divide by the tokens of all batches
+
+    def project(self, along: Direction) -> list[float]:
+        """The projection on a direction of the gradient that was measured last."""
+        bindings = Bindings({}, along.scalars, along.seed, along.round)
+        return self._run("federated_project", self.sequence_lengths[0], bindings).sent
+
+    def step_along(self, along: Direction) -> None:
+        """Takes the step along a direction: theta - c z - c' G."""
+        bindings = Bindings({}, along.scalars, along.seed, along.round, received=along.received)
+        self._run("federated_apply", self.sequence_lengths[0], bindings)
+        self.buffers.flip()
 
     def replay_step(self, recorded: Sequence[float], *, learning_rate: float, step: int, seed: int) -> None:
         """Repeats a step's stores from its journal."""

@@ -14,7 +14,7 @@ import numpy as np
 from bespoke.plan.compile import compile_plan, with_liveness
 from bespoke.plan.costs import Costs
 from bespoke.plan.draft import DraftGraph, DraftPlan, DraftValue
-from bespoke.plan.instructions import Call, Emit, Noise, Plan, Record, Result, Store, Zero
+from bespoke.plan.instructions import Call, Emit, Noise, Plan, Receive, Record, Result, Send, Store, Zero
 from bespoke.plan.read import read_plan
 
 Operand = list[int]
@@ -79,10 +79,18 @@ class Draft:
         self.add(Zero(op="zero", value=value))
         return value
 
-    def noise(self, like: int) -> int:
+    def noise(self, like: int, query: int | list[int] = 0) -> int:
         value = self.value(self.plan.values[like].shape)
-        self.add(Noise(op="noise", value=value, query=0, block=0, tensor=0, distribution="normal"))
+        self.add(Noise(op="noise", value=value, query=query, block=0, tensor=0, distribution="normal"))
         return value
+
+    def receive(self, name: str, shape: Sequence[int] = (4, 2)) -> int:
+        value = self.value(shape, "received", role="received")
+        self.add(Receive(op="receive", value=value, name=name))
+        return value
+
+    def send(self, source: int) -> None:
+        self.add(Send(op="send", source=source))
 
     def record(self, source: int) -> int:
         value = self.value(self.plan.values[source].shape, "recorded", role="recorded")

@@ -11,7 +11,7 @@ from typing import Any
 from bespoke.errors import PlanError
 from tests.unit.plan.drafts import Draft, document_of
 
-ROLES = ("weight", "adapter", "optimizer", "batch", "scalar", "constant", "temporary", "recorded")
+ROLES = ("weight", "adapter", "optimizer", "batch", "scalar", "constant", "temporary", "recorded", "received")
 LIFETIMES = ("section", "step", "session", "state", "bundle", "call")
 PLACES = ("arena", "scratch", "named", "number")
 DTYPES = ("float32", "float16", "uint8", "int64")
@@ -30,6 +30,8 @@ ALLOWED = {
     ("scalar", "call", "named", "int64"): (0,),
     ("constant", "call", "number", "int64"): (0,),
     ("recorded", "section", "arena", "float32"): ANY,
+    ("received", "section", "arena", "float32"): (1, 2),
+    ("received", "section", "arena", "uint8"): (1, 2),
     ("temporary", "step", "named", "float32"): ANY,
     ("temporary", "session", "named", "float32"): (2,),
     ("temporary", "section", "arena", "float32"): ANY,

@@ -12,7 +12,7 @@ from tests.unit.plan.kinds import ALLOWED, RATE, REFUSED, TOKENS, is_allowed, ki
 def test_of_all_kinds_of_value_these_are_taken_and_no_others() -> None:
     draft, document = small()
     assert taken_of(draft.read, document) == {kind for kind in kinds() if is_allowed(kind)}
-    assert len(kinds()) == 6912
+    assert len(kinds()) == 7776
 
 
 def test_the_table_that_other_languages_read_says_the_same() -> None:

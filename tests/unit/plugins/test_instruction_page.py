@@ -74,5 +74,5 @@ def test_scalars_and_version() -> None:
     assert named
     assert set(re.findall(r"`(\w+)`", named.group(1))) == set(SCALARS)
     assert "`position` (int64" in named.group(1)
-    assert {name for name, dtype in SCALARS.items() if dtype == "int64"} == {"position"}
+    assert {name for name, dtype in SCALARS.items() if dtype == "int64"} == {"position", "direction"}
     assert f"This is version **{PLAN_VERSION[0]}.{PLAN_VERSION[1]}**" in PAGE

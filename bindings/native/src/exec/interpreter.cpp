@@ -107,17 +107,6 @@ size_t Interpreter::temporaries(const Plan& plan, const Manifest& manifest) {
   return most;
 }
 
-void refuse_another_shape(const std::string& name, const FloatTensor* tensor, const int64_t* shape, size_t rank) {
-  if (tensor && (std::equal(tensor->shape.begin(), tensor->shape.end(), shape, shape + rank) || !in_force(Rule::state_shape))) return;
-  const auto shown = [](const int64_t* extents, size_t count) {
-    std::string text;
-    for (size_t i = 0; i < count; i++) text += (i ? ", " : "") + std::to_string(extents[i]);
-    return "[" + text + "]";
-  };
-  throw Error(Kind::Adapter, "piece '" + name + "'", tensor ? "float32 " + shown(tensor->shape.data(), tensor->shape.size()) : "none",
-              "float32 " + shown(shape, rank), "Use an adapter, or a state, of this bundle");
-}
-
 Outcome Interpreter::run(Section section, const Bindings& bindings) {
   const int number = static_cast<int>(section);
   if (!plan_.has[number])
@@ -180,8 +169,8 @@ Outcome Interpreter::steps(const std::vector<Instruction>& code, const Bindings&
         break;
       case Op::noise:
         memory_.change(whole(i.noise.value), plan_.bytes(i.noise.value), [&](uint8_t* value) {
-          noise(reinterpret_cast<float*>(value), plan_.elements(i.noise.value), bindings.seed, bindings.step, i.noise.query, i.noise.block,
-                i.noise.tensor, i.noise.distribution, 0, programs_.parallel());
+          noise(reinterpret_cast<float*>(value), plan_.elements(i.noise.value), bindings.seed, bindings.step, query_of(i.noise),
+                i.noise.block, i.noise.tensor, i.noise.distribution, 0, programs_.parallel());
         });
         break;
       case Op::record: {
@@ -189,6 +178,18 @@ Outcome Interpreter::steps(const std::vector<Instruction>& code, const Bindings&
         memory_.write(whole(i.record.value), memory_.see(find(Reference{i.record.source}), bytes), bytes);
         const auto* values = reinterpret_cast<const float*>(memory_.see(whole(i.record.value), bytes));
         outcome.recorded.insert(outcome.recorded.end(), values, values + bytes / sizeof(float));
+        break;
+      }
+      case Op::receive:
+        memory_.change(whole(i.receive.value), plan_.bytes(i.receive.value), [&](uint8_t* value) {
+          const size_t bytes = plan_.bytes(i.receive.value);
+          if (!bindings.received || !bindings.received(plan_.names[i.receive.name], value, bytes)) std::memset(value, 0, bytes);
+        });
+        break;
+      case Op::send: {
+        const size_t bytes = plan_.bytes(i.send.source);
+        const auto* values = reinterpret_cast<const float*>(memory_.see(whole(i.send.source), bytes));
+        outcome.sent.insert(outcome.sent.end(), values, values + bytes / sizeof(float));
         break;
       }
       case Op::store: {
@@ -210,91 +211,14 @@ Outcome Interpreter::steps(const std::vector<Instruction>& code, const Bindings&
   return outcome;
 }
 
-void Interpreter::bind(const Bindings& bindings) {
-  for (uint32_t id : bound_) {
-    const Value& value = plan_.values[id];
-    const std::string& name = plan_.name(id);
-    if (value.role == Role::scalar) {
-      int64_t& slot = numbers_[static_cast<size_t>(number_of_[id])];
-      const auto found = bindings.scalars.find(name);
-      if (found == bindings.scalars.end()) continue;  // of another section; `scalar` complains where one is needed
-      if (value.dtype == DType::int64) {
-        slot = static_cast<int64_t>(found->second);
-      } else {
-        const auto single = static_cast<float>(found->second);
-        std::memcpy(&slot, &single, sizeof single);
-      }
-    } else if (value.role == Role::batch) {
-      if (name.find('*') != std::string::npos) {
-        repeat(id, bindings);
-        continue;
-      }
-      if (!array_name(name).empty()) {
-        base_[id] = array(value, name, bindings);
-        continue;
-      }
-      const auto found = bindings.tensors.find(name);
-      base_[id] = found == bindings.tensors.end() ? nullptr : static_cast<uint8_t*>(const_cast<void*>(found->second));
-    } else if (value.role == Role::adapter && bindings.adapter) {
-      const auto found = bindings.adapter->find(name);
-      refuse_another_shape(name, found == bindings.adapter->end() ? nullptr : &found->second, plan_.shape(id), value.rank);
-      base_[id] = reinterpret_cast<uint8_t*>(const_cast<float*>(found->second.data));
-    } else if (value.lifetime == Lifetime::state) {
-      base_[id] = buffers_.current() + state_offset_[id];
-    } else if (value.lifetime == Lifetime::session && bindings.emitted) {
-      base_[id] = buffers_.session() + buffers_.session_layout.entries.at(name).offset;
-    }
-  }
-  size_t taken = 0;
-  for (uint32_t id : plan_.recorded) {
-    base_[id] = buffers_.arena() + plan_.values[id].where;
-    if (!bindings.recorded) continue;
-    const size_t count = static_cast<size_t>(plan_.elements(id));
-    if (taken + count > bindings.recorded->size() && in_force(Rule::recorded))
-      throw Error(Kind::State, "journal", std::to_string(bindings.recorded->size()) + " recorded values", "those of the method's step",
-                  "Reset the state");
-    // Not in the arena: what is replayed before it may use the same bytes.
-    base_[id] = reinterpret_cast<uint8_t*>(const_cast<float*>(bindings.recorded->data() + taken));
-    taken += count;
-  }
-  if (bindings.recorded && taken != bindings.recorded->size() && in_force(Rule::recorded))
-    throw Error(Kind::State, "journal", std::to_string(bindings.recorded->size()) + " recorded values",
-                std::to_string(taken) + ", those of the method's step", "Reset the state");
-}
-
-// A batch tensor of the method's own; null where the batch has none of this dtype and size.
-uint8_t* Interpreter::array(const Value& value, const std::string& name, const Bindings& bindings) const {
-  if (!bindings.batch) return nullptr;
-  const auto found = bindings.batch->arrays.find(array_name(name));
-  if (found == bindings.batch->arrays.end()) return nullptr;
-  const auto& [tokens, numbers] = found->second;
-  const bool whole = value.dtype == DType::int64;
-  if ((whole ? tokens.size() : numbers.size()) != static_cast<size_t>(plan_.batch_size * plan_.sequence_length)) return nullptr;
-  const void* data = whole ? static_cast<const void*>(tokens.data()) : numbers.data();
-  return static_cast<uint8_t*>(const_cast<void*>(data));
-}
-
-void Interpreter::refuse_unbound(uint32_t id) const {
-  const Value& value = plan_.values[id];
-  const std::string name = value.place == PlaceKind::named ? array_name(plan_.name(id)) : "";
-  if (value.role == Role::batch && !name.empty())
-    throw Error(Kind::Data, "Array '" + name + "' of method '" + plan_.method + "'", "rows without it", shown_type(plan_, Reference{id}),
-                "Use another method: examples hold tokens and mask, and pairs of answers alone");
-  throw Error(Kind::Plan, "plan of '" + plan_.method + "', value " + std::to_string(id), "no memory bound to it",
-              "a tensor that the section is given", "Build the bundle again");
-}
-
-// The batch as often as the name says, one below the other.
-void Interpreter::repeat(uint32_t value, const Bindings& bindings) {
-  const BatchTensor tensor = batch_tensor(plan_, value);
-  const auto found = bindings.tensors.find(tensor.base);
-  base_[value] = nullptr;
-  if (found == bindings.tensors.end() || tensor.copies < 1) return;
-  std::vector<uint8_t>& copies = repeated_[value];
-  copies.resize(plan_.bytes(value));
-  const size_t bytes = copies.size() / static_cast<size_t>(tensor.copies);
-  for (size_t done = 0; bytes && done < copies.size(); done += bytes) std::memcpy(copies.data() + done, found->second, bytes);
-  base_[value] = copies.data();
+// The number of the query that noise is drawn for, which a scalar may choose.
+uint32_t Interpreter::query_of(const Instruction::Noise& noise) const {
+  if (noise.scalar < 0) return noise.query;
+  const int64_t scalar = numbers_[static_cast<size_t>(number_of_[static_cast<size_t>(noise.scalar)])];
+  const int64_t most = the_rules().query - 1 - int64_t{noise.query};
+  if (scalar >= -int64_t{noise.query} && scalar <= most) return static_cast<uint32_t>(int64_t{noise.query} + scalar);
+  throw Error(Kind::Plan, "plan of '" + plan_.method + "', noise of value " + std::to_string(noise.value),
+              "direction " + std::to_string(scalar), "one from 0 to " + std::to_string(most), "Give a smaller direction");
 }
 
 uint8_t* Interpreter::find(const Reference& reference) const {

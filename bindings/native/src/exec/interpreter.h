@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a plan, instruction by instruction. It knows the eight instructions and nothing of the method. Before each load and call the
+// Runs a plan, instruction by instruction. It knows the ten instructions and nothing of the method. Before each load and call the
 // memory guard is asked, before each instruction whether to stop.
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <string>
 #include <unordered_map>
@@ -17,6 +18,8 @@
 namespace bespoke {
 
 // What the runtime gives a section.
+using Received = std::function<bool(const std::string& name, uint8_t* to, size_t bytes)>;
+
 struct Bindings {
   std::map<std::string, const void*> tensors;  // of the batch
   const Batch* batch = nullptr;                // for the arrays in it
@@ -25,6 +28,7 @@ struct Bindings {
   uint32_t step = 0;
   const AdapterView* adapter = nullptr;          // read in place of the current one
   const std::vector<float>* recorded = nullptr;  // of a step that is replayed
+  Received received;                             // writes what a round brought under a name; false: it brought nothing
   std::vector<float>* emitted = nullptr;         // where column 0 of the last emitted value that is no scalar goes
 };
 
@@ -86,6 +90,7 @@ class Interpreter {
   void free(const std::string& group);
   uint8_t* find(const Reference& reference) const;
   uint8_t* whole(uint32_t value) const { return base_[value]; }
+  uint32_t query_of(const Instruction::Noise& noise) const;
   double scalar(uint32_t value, const Bindings& bindings) const;
   bool stores(uint32_t value) const;
   uint8_t* stored_at(uint32_t value) const;

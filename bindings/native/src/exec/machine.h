@@ -9,6 +9,15 @@
 
 namespace bespoke {
 
+// A direction of a round of federated learning: c z_j + c' G_j (sdk/bespoke/methods/federated.py).
+struct Direction {
+  uint64_t seed;  // of the round's noise
+  uint32_t round;
+  int64_t number;            // j
+  float c, c_guidance;       // to measure along it, or to step by
+  const Received& received;  // the guidance that the round brought
+};
+
 class Machine : public Steps {
  public:
   // Of a method. `scratch_path` empty: to evaluate only, nothing is kept on disk.
@@ -39,6 +48,14 @@ class Machine : public Steps {
 
   std::vector<NamedTensor> following() const override;
   std::vector<NamedTensor> sums() const override;
+
+  // Federated learning. What the loss of these batches tells of a direction, in the plan's own numbers. A method whose plan projects
+  // measures once a round, and then projects on each direction. Throws Abandoned, Error.
+  bool projects() const;
+  std::vector<float> measure(const std::vector<Batch>& batches, const Direction& direction);
+  std::vector<float> project(const Direction& direction);
+  // The step along it, flipped: theta - c z_j - c' G_j.
+  void step_along(const Direction& direction);
 
   // Tokens from `position` on go into the KV cache in chunks; the last one is padded where the cache has room for it, else it goes
   // token by token. Throws Abandoned, Error.

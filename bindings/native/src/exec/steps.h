@@ -64,10 +64,10 @@ struct FloatTensor {  // somebody else's memory
 using TensorSource = std::map<std::string, FloatTensor>;
 using AdapterView = TensorSource;
 
-// Emitted scalars by name, and recorded values in order.
+// Emitted scalars by name, recorded values in order, and what a measurement sends.
 struct Outcome {
   std::map<std::string, double> metrics;
-  std::vector<float> recorded;
+  std::vector<float> recorded, sent;
 
   bool finite() const {
     for (const auto& metric : metrics)

@@ -61,6 +61,7 @@ struct Instruction {
   };
   struct Noise {
     uint32_t value, query;
+    int32_t scalar;  // value id of an integer scalar that is added to the query, -1: none
     uint16_t block, tensor;
     Distribution distribution;
   };
@@ -73,6 +74,13 @@ struct Instruction {
   };
   struct Emit {
     uint32_t name;  // in Plan::names
+    uint32_t source;
+  };
+  struct Receive {
+    uint32_t value;
+    uint32_t name;  // in Plan::names
+  };
+  struct Send {
     uint32_t source;
   };
   struct Free {
@@ -89,6 +97,8 @@ struct Instruction {
     Record record;
     Store store;
     Emit emit;
+    Receive receive;
+    Send send;
     Free free;
   };
 };

@@ -40,14 +40,43 @@ class FilledRows {
   std::map<int64_t, int64_t> ranges_;
 };
 
+// TakenBytes of a region that living values lie in.
+class TakenBytes {
+ public:
+  // The value that has a byte of these already; none: they are this one's now.
+  std::optional<uint32_t> claim(uint64_t begin, uint64_t end, uint32_t value) {
+    auto next = spans_.lower_bound(begin);
+    if (next != spans_.begin() && std::prev(next)->second.first > begin) --next;
+    if (next != spans_.end() && next->first < end) return next->second.second;
+    spans_[begin] = {end, value};
+    return std::nullopt;
+  }
+  void release(uint64_t begin) { spans_.erase(begin); }
+
+ private:
+  std::map<uint64_t, std::pair<uint64_t, uint32_t>> spans_;  // first byte -> (end, value)
+};
+
+template <typename Enum, size_t Count>
+std::string say(const char* const (&names)[Count], Enum value) {
+  return names[static_cast<size_t>(value)];
+}
+
 // Bytes of a value; one more than any may have where they are more.
 uint64_t checked_bytes(const Plan& plan, uint32_t id);
 
+bool shape_is(const Plan& plan, const Reference& reference, const int64_t* shape, size_t rank);
 std::string shown_shape(const std::vector<int64_t>& shape);            // [2, 3]
 std::string shown_type(const Plan& plan, const Reference& reference);  // float32 [2, 3]
 
 // The value of a result of a call that shares a byte with an operand or with another result; none where there is no such result.
 std::optional<uint32_t> overlapping_result(const Plan& plan, const Instruction::Call& call);
+
+// PlanError where a section is missing that others need.
+void check_sections(const Plan& plan, const std::string& subject);
+
+// Whether a section sends a measurement: federated_project, or federated_measure where there is none.
+bool sends(const Plan& plan, Section section);
 
 // How many tokens section `decode_rows` takes at once, as the columns of its first logits say; 0 where it has none that it may have.
 int64_t decode_rows(const Plan& plan);
@@ -81,7 +110,7 @@ void for_results(const Plan& plan, const Instruction::Call& call, Visit visit) {
   for (uint32_t n = 0; n < call.results; n++) visit(plan.references[call.first + call.operands + n]);
 }
 
-// Calls `visit(reference)` for what an instruction reads: a scalar that places a row range counts as well.
+// Calls `visit(reference)` for what an instruction reads: a scalar that places a row range or numbers a query counts as well.
 template <typename Visit>
 void for_reads(const Plan& plan, const Instruction& i, Visit visit) {
   const auto with_scalar = [&](const Reference& reference, bool whole) {
@@ -93,8 +122,13 @@ void for_reads(const Plan& plan, const Instruction& i, Visit visit) {
       for (uint32_t n = 0; n < i.call.operands; n++) with_scalar(plan.references[i.call.first + n], true);
       for_results(plan, i.call, [&](const Reference& result) { with_scalar(result, result.how == How::add_to); });
       return;
+    case Op::noise:
+      if (i.noise.scalar >= 0) visit(Reference{static_cast<uint32_t>(i.noise.scalar)});
+      return;
     case Op::record:
       return visit(Reference{i.record.source});
+    case Op::send:
+      return visit(Reference{i.send.source});
     case Op::store:
       return with_scalar(plan.references[i.store.source], true);
     case Op::emit:
@@ -116,6 +150,8 @@ void for_writes(const Plan& plan, const Instruction& i, Visit visit) {
       return visit(Reference{i.noise.value});
     case Op::record:
       return visit(Reference{i.record.value});
+    case Op::receive:
+      return visit(Reference{i.receive.value});
     default:
       return;
   }

@@ -21,6 +21,12 @@ bool is_table(const std::string& name) {  // of the vocabulary
   return false;
 }
 
+bool is_bound_always(const std::string& scalar) {
+  for (const char* name : {"learning_rate", "step", "batch_tokens", "position", "direction", "coefficient", "guidance_coefficient"})
+    if (scalar == name) return true;
+  return false;
+}
+
 constexpr const char* kGeneration = "generation";  // what the plan for answers has for a method
 
 class FitChecker {
@@ -35,8 +41,10 @@ class FitChecker {
       check_plan(plan, method.plans[n], method.name);
       same(Rule::batch_size, "batch_size", plan.batch_size, method.training.batch_size, "training.batch_size");
       check_training(plan, method);
-      if (finishes(plan) != finishes(plans.front()))
-        refuse("sections", "finish in some plans of the method", "it in all or none: one run may be stepped by all of them");
+      for (const Section section : {Section::finish, Section::federated_measure, Section::federated_project})
+        if (plan.has[static_cast<int>(section)] != plans.front().has[static_cast<int>(section)])
+          refuse("sections", std::string(kSectionNames[static_cast<int>(section)]) + " in some plans of the method",
+                 "it in all or none: one run may be stepped by all of them");
       check_parts(plan);
     }
   }
@@ -97,11 +105,10 @@ class FitChecker {
       if (!manifest_.generation && answers != Section::decode_rows) continue;  // before format 1.2 every plan of a method could answer
       if (plan.has[static_cast<int>(answers)])
         refuse("sections", kSectionNames[static_cast<int>(answers)],
-               "no others than train_step, micro_step, apply_step, finish, evaluate_step");
+               "no others than train_step, micro_step, apply_step, finish, evaluate_step, federated_measure, federated_project, "
+               "federated_apply");
     }
   }
-
-  static bool finishes(const Plan& plan) { return plan.has[static_cast<int>(Section::finish)]; }
 
   void check_value(const Plan& plan, uint32_t id) {
     const Value& value = plan.values[id];
@@ -109,8 +116,7 @@ class FitChecker {
     const std::string& name = plan.name(id);
     const std::string at = "value " + std::to_string(id) + ", '" + name + "'";
     if (value.role == Role::scalar) {
-      const bool ours = name == "learning_rate" || name == "step" || name == "batch_tokens" || name == "position";
-      if (!ours && !scalars_.count(name)) refuse(at, "a scalar that nobody binds", "one of the method's scalars");
+      if (!is_bound_always(name) && !scalars_.count(name)) refuse(at, "a scalar that nobody binds", "one of the method's scalars");
     }
     if (value.role == Role::scalar || value.role == Role::batch) return;
     const auto [known, is_new] = shapes_.emplace(name, shown_type(plan, Reference{id}));

@@ -100,8 +100,7 @@ class Reader : public PieceTaker {
       out.start = whole<int32_t>(operand[1]);
       out.rows = operand.size() > 2 ? whole<int32_t>(operand[2]) : 0;  // [value, start] is no range: 0 rows are refused
       if (out.rows < 0) out.rows = 0;
-      if (operand.size() > 3) out.scalar = std::max(whole<int32_t>(operand[3]), -1);
-      if (operand.size() > 3 && out.scalar < 0) out.scalar = std::numeric_limits<int32_t>::max();  // outside the table
+      if (operand.size() > 3) out.scalar = scalar_id(operand[3]);
     }
     p_.references.push_back(out);
   }
@@ -123,8 +122,7 @@ class Reader : public PieceTaker {
         out.zero.value = id(i["value"]);
         break;
       case Op::noise:
-        out.noise = {id(i["value"]), whole<uint32_t>(i["query"]), whole<uint16_t>(i["block"]), whole<uint16_t>(i["tensor"]),
-                     one_of<Distribution>(i["distribution"])};
+        out.noise = noise_of(i);
         break;
       case Op::record:
         out.record = {id(i["source"]), id(i["value"])};
@@ -136,11 +134,32 @@ class Reader : public PieceTaker {
       case Op::emit:
         out.emit = {name(i["name"]), id(i["source"])};
         break;
+      case Op::receive:
+        out.receive = {id(i["value"]), name(i["name"])};
+        break;
+      case Op::send:
+        out.send = {id(i["source"])};
+        break;
       case Op::free:
         out.free = free_of(i);
         break;
     }
     section.push_back(out);
+  }
+
+  Instruction::Noise noise_of(const Json& i) const {
+    Instruction::Noise out{
+        id(i["value"]), 0, -1, whole<uint16_t>(i["block"]), whole<uint16_t>(i["tensor"]), one_of<Distribution>(i["distribution"])};
+    const Json& query = i["query"];
+    out.query = whole<uint32_t>(query.is_array() ? query[0] : query);
+    if (query.is_array()) out.scalar = scalar_id(query[1]);
+    return out;
+  }
+
+  // A negative one is outside the table, as `id` has it.
+  int32_t scalar_id(const Json& number) const {
+    const int32_t scalar = whole<int32_t>(number);
+    return scalar < 0 ? std::numeric_limits<int32_t>::max() : scalar;
   }
 
   Instruction::Free free_of(Json& i) {

@@ -36,6 +36,9 @@ PlanRules read() {  // our own document, so nothing in it is in doubt
     for (const Json& lifetime : from["lifetimes"]) rule.lifetimes.push_back(one_of<Lifetime>(lifetime));
     rule.batch = from["batch"].get<bool>();
     rule.noise = from["noise"].get<bool>();
+    rule.weights = from["weights"].get<bool>();
+    rule.receives = from["receives"].get<bool>();
+    rule.sends = from["sends"].get<bool>();
     for (const Json& role : from["stores"]) rule.stores.push_back(one_of<Role>(role));
     rule.options = from["options"].get<bool>();
     rule.arrays = from["arrays"].get<bool>();
@@ -46,6 +49,7 @@ PlanRules read() {  // our own document, so nothing in it is in doubt
   const Json& limits = document["limits"];
   rules.value_bytes = limits["value_bytes"].get<uint64_t>();
   rules.region_bytes = limits["region_bytes"].get<uint64_t>();
+  rules.sent_bytes = limits["sent_bytes"].get<uint64_t>();
   rules.row = limits["row"].get<int64_t>();
   rules.query = limits["query"].get<int64_t>();
   rules.decode_rows = limits["decode_rows"].get<int64_t>();

@@ -25,7 +25,7 @@ struct Allowed {  // one kind of value
 
 struct SectionRule {  // what a section may touch besides `section`, `state`, `bundle` values and constants, and what it must emit
   std::vector<Lifetime> lifetimes;
-  bool batch, noise;
+  bool batch, noise, weights, receives, sends;
   std::vector<Role> stores;  // the state that it may store
   bool options, arrays;      // the scalars and the batch tensors that a method declares
   std::string prompt;        // of how many tokens: "T", "1", "R" or none
@@ -41,7 +41,7 @@ struct PlanRules {
   std::vector<DType> array_dtypes;
   std::vector<std::string> numbers;  // emitted values of one element
   SectionRule sections[kSections];
-  uint64_t value_bytes, region_bytes;
+  uint64_t value_bytes, region_bytes, sent_bytes;
   int64_t row, query, decode_rows, alignment;
 };
 

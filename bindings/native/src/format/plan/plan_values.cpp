@@ -14,11 +14,6 @@ namespace {
 
 using Wide = unsigned __int128;
 
-template <typename Enum, size_t Count>
-std::string say(const char* const (&names)[Count], Enum value) {
-  return names[static_cast<size_t>(value)];
-}
-
 bool is_number(const std::string& digits, size_t most) {  // above 0, without a sign or a leading 0
   return !digits.empty() && digits.size() <= most && digits[0] != '0' && digits.find_first_not_of("0123456789") == std::string::npos;
 }
@@ -191,13 +186,13 @@ BatchTensor batch_tensor(const Plan& plan, uint32_t value) {
   return {base, count, found->second, static_cast<Wide>(plan.batch_size) * static_cast<Wide>(count), plan.sequence_length};
 }
 
-int64_t decode_rows(const Plan& plan) {
-  for (const Instruction& i : plan.sections[static_cast<int>(Section::decode_rows)]) {
-    if (i.op != Op::emit || plan.names[i.emit.name] != "logits" || i.emit.source >= plan.values.size()) continue;
-    const int64_t columns = plan.values[i.emit.source].rank == 2 ? plan.shape(i.emit.source)[1] : 0;
-    return columns >= 2 && columns <= the_rules().decode_rows ? columns : 0;
+bool shape_is(const Plan& plan, const Reference& reference, const int64_t* shape, size_t rank) {
+  if (plan.values[reference.value].rank != rank) return false;
+  for (size_t i = 0; i < rank; i++) {
+    const int64_t extent = i == 0 && reference.rows >= 0 ? reference.rows : plan.shape(reference.value)[i];
+    if (extent != shape[i]) return false;
   }
-  return 0;
+  return true;
 }
 
 std::string shown_type(const Plan& plan, const Reference& reference) {

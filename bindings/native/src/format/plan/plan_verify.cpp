@@ -3,7 +3,6 @@
 // signatures say, ranges in bounds, no result over an operand of its call, no two living values on the same bytes, whole pieces of
 // state stored once per step or never. What each value is by itself: plan_values.cpp.
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -20,11 +19,6 @@ namespace {
 
 const std::string kNoName;
 
-template <typename Enum, size_t Count>
-const char* say(const char* const (&names)[Count], Enum value) {
-  return names[static_cast<size_t>(value)];
-}
-
 class PlanChecker {
  public:
   PlanChecker(const Plan& plan, const std::string& subject, const Manifest& manifest) : p_(plan), subject_(subject) {
@@ -40,7 +34,7 @@ class PlanChecker {
       }
       graphs_.push_back(found->second);
     }
-    check_sections();
+    check_sections(p_, subject_);
     for (int section = 0; section < kSections; section++) {
       if (p_.has[section]) check_section(section);
     }
@@ -55,22 +49,9 @@ class PlanChecker {
     throw Error(Kind::Plan, subject_ + ": " + where, got, expected, "Build the bundle again");
   }
   std::string at() const {
-    return std::string("section ") + kSectionNames[section_] + ", instruction " + std::to_string(position_) + " (" +
-           say(kOpNames, p_.sections[section_][position_].op) + ")";
+    return this_section() + ", instruction " + std::to_string(position_) + " (" + say(kOpNames, p_.sections[section_][position_].op) + ")";
   }
   std::string at(uint32_t id) const { return at() + ", value " + std::to_string(static_cast<int32_t>(id)); }
-
-  void check_sections() const {
-    std::string names;
-    const auto has = [&](Section section) { return p_.has[static_cast<int>(section)]; };
-    for (int i = 0; i < kSections; i++) {
-      if (p_.has[i]) names += (names.empty() ? "" : ", ") + std::string(kSectionNames[i]);
-    }
-    if (!has(Section::train_step) && !has(Section::micro_step) && !has(Section::prefill)) {
-      refuse("sections", names.empty() ? "none" : names, "train_step, or micro_step and apply_step, or prefill and decode");
-    }
-    if (has(Section::micro_step) != has(Section::apply_step)) refuse("sections", names, "micro_step and apply_step together");
-  }
 
   bool is_replayable(const std::vector<Instruction>& code) const {
     std::vector<uint32_t> positions;
@@ -87,10 +68,11 @@ class PlanChecker {
     const int64_t prompt = rule_->prompt == "T" ? p_.sequence_length : decode_rows(p_);
     prompt_ = rule_->prompt == "T" || rule_->prompt == "R" ? std::to_string(prompt) : rule_->prompt;
     std::set<std::string> emitted;
+    int sent = 0;
     life_.assign(p_.values.size(), Life::none);
     filled_.clear();
     loaded_.clear();
-    for (auto& taken : taken_) taken.clear();
+    for (TakenBytes& taken : taken_) taken = {};
     stored_.clear();
     const std::vector<Instruction>& code = p_.sections[section];
     for (position_ = 0; position_ < code.size(); position_++) {
@@ -98,6 +80,7 @@ class PlanChecker {
       for_reads(p_, i, [&](const Reference& reference) { check_read(reference); });
       switch (i.op) {
         case Op::load:
+          if (!rule_->weights) refuse(at(), "weights" + in_section(), "none: adapter, noise and scalars alone");
           loaded_.insert(p_.names[i.load.group]);
           break;
         case Op::call:
@@ -119,30 +102,61 @@ class PlanChecker {
         case Op::noise:
           check_noise(i.noise);
           break;
+        case Op::receive:
+          check_receive(i.receive);
+          break;
+        case Op::send:
+          check_send(i.send);
+          sent++;
+          break;
         case Op::zero:
           define(Reference{i.zero.value}, How::make);
           break;
       }
     }
     for (const std::string& metric : rule_->emits) {
-      if (!emitted.count(metric)) refuse(std::string("section ") + kSectionNames[section_], "no emit of '" + metric + "'", "one");
+      if (!emitted.count(metric)) refuse(this_section(), "no emit of '" + metric + "'", "one");
     }
     if (section == static_cast<int>(Section::finish)) check_whole_adapter();
+    if (rule_->sends && sent != static_cast<int>(sends(p_, static_cast<Section>(section))))
+      refuse(this_section(), std::to_string(sent) + " sends", "one in federated_project, or in federated_measure where there is none");
     for (uint32_t id = 0; id < life_.size(); id++) {
-      if (life_[id] == Life::whole || life_[id] == Life::partly) {
-        const std::string where = std::string("section ") + kSectionNames[section_] + ", value " + std::to_string(id);
-        refuse(where, "a value alive at its end", "every value freed");
-      }
+      if (is_alive(id)) refuse(this_section() + ", value " + std::to_string(id), "a value alive at its end", "every value freed");
     }
   }
 
   void check_noise(const Instruction::Noise& i) {
-    if (!rule_->noise)
-      refuse(at(), std::string("noise in section ") + kSectionNames[section_], "noise in a step, whose number it is drawn by");
-    if (i.query >= rules_.query) refuse(at(), "query " + std::to_string(i.query), "a query below " + std::to_string(rules_.query));
+    if (!rule_->noise) refuse(at(), "noise" + in_section(), "noise in a step, whose number it is drawn by");
+    int64_t added = 0;
+    if (i.scalar >= 0) {
+      const Value& scalar = check_integer_scalar(i.scalar);
+      if (scalar.place == PlaceKind::number) added = scalar.where;
+    }
+    if (added < -int64_t{i.query} || added >= rules_.query - int64_t{i.query})
+      refuse(at(), "query " + std::to_string(i.query) + (added ? " + " + std::to_string(added) : ""),
+             "a query from 0 to " + std::to_string(rules_.query - 1));
     check_float32(i.value, "noise of", Rule::noise);
     define(Reference{i.value}, How::make);
   }
+
+  void check_receive(const Instruction::Receive& i) {
+    if (!rule_->receives) refuse(at(), "a receive" + in_section(), "receives in a round of federated learning");
+    const Role role = value(i.value).role;
+    if (role != Role::received) refuse(at(i.value), "a receive into a value of role " + say(kRoleNames, role), "a value of role received");
+    define(Reference{i.value}, How::make, Role::received);
+  }
+
+  void check_send(const Instruction::Send& i) const {
+    const Value& v = value(i.source);
+    if (!rule_->sends) refuse(at(), "a send" + in_section(), "sends in a federated measurement");
+    if (v.role != Role::recorded) refuse(at(i.source), "a send of a value of role " + say(kRoleNames, v.role), "a recorded value");
+    const uint64_t bytes = checked_bytes(p_, i.source);
+    if (bytes == 0 || bytes > rules_.sent_bytes)
+      refuse(at(i.source), "a send of " + std::to_string(bytes) + " bytes", "1 to " + std::to_string(rules_.sent_bytes) + " bytes");
+  }
+
+  std::string this_section() const { return std::string("section ") + kSectionNames[section_]; }
+  std::string in_section() const { return " in " + this_section(); }
 
   void check_call(const Instruction::Call& i) {
     if (i.graph >= graphs_.size()) refuse(at(), "graph " + std::to_string(i.graph), "one of " + std::to_string(graphs_.size()) + " graphs");
@@ -159,11 +173,12 @@ class PlanChecker {
 
   void check_record(const Instruction::Record& i) {
     const Value& kept = value(i.value);
-    if (!same_shape(i.source, i.value) && in_force(Rule::record)) refuse(at(), "a record of another shape", "the shape of its source");
+    if (!shape_is(p_, Reference{i.source}, p_.shape(i.value), kept.rank) && in_force(Rule::record))
+      refuse(at(), "a record of another shape", "the shape of its source");
     check_float32(i.source, "a record of", Rule::record);
     if (kept.role != Role::recorded && in_force(Rule::record))
-      refuse(at(i.value), std::string("a record into a value of role ") + say(kRoleNames, kept.role), "a value of role recorded");
-    define(Reference{i.value}, How::make, true);
+      refuse(at(i.value), "a record into a value of role " + say(kRoleNames, kept.role), "a value of role recorded");
+    define(Reference{i.value}, How::make, Role::recorded);
   }
 
   void check_emit(const Instruction::Emit& i) {
@@ -194,31 +209,29 @@ class PlanChecker {
       const Reference& reference = p_.references[first + n];
       check_range(reference);
       const TensorSpec& spec = specs[n];
-      if (shape_is(reference, spec.shape.data(), spec.shape.size()) && p_.values[reference.value].dtype == spec.dtype) continue;
-      const std::string expected = std::string(say(kDTypeNames, spec.dtype)) + " " + shown_shape(spec.shape);
+      if (shape_is(p_, reference, spec.shape.data(), spec.shape.size()) && p_.values[reference.value].dtype == spec.dtype) continue;
+      const std::string expected = say(kDTypeNames, spec.dtype) + " " + shown_shape(spec.shape);
       refuse(at(reference.value), shown_type(p_, reference) + " in " + kind, expected);
     }
   }
 
   void check_store(const Instruction::Store& i) {
     const std::vector<Role>& stores = rule_->stores;
-    if (stores.empty())
-      refuse(at(), std::string("a store in section ") + kSectionNames[section_], "stores in train_step, apply_step or finish");
+    if (stores.empty()) refuse(at(), "a store" + in_section(), "stores in train_step, apply_step or finish");
     const Value& state = value(i.state);
     const bool twice = stored_.count(i.state) != 0;
     if (state.lifetime != Lifetime::state || twice) {
-      refuse(at(i.state), twice ? "stored twice" : std::string("a ") + say(kLifetimeNames, state.lifetime) + " value",
-             "state, stored once");
+      refuse(at(i.state), twice ? "stored twice" : "a " + say(kLifetimeNames, state.lifetime) + " value", "state, stored once");
     }
     if (std::find(stores.begin(), stores.end(), state.role) == stores.end()) {
       std::string roles;
-      for (const Role role : stores) roles += (roles.empty() ? "" : " or ") + std::string(say(kRoleNames, role));
-      refuse(at(i.state), std::string("a store to ") + say(kRoleNames, state.role) + " state in section " + kSectionNames[section_],
+      for (const Role role : stores) roles += (roles.empty() ? "" : " or ") + say(kRoleNames, role);
+      refuse(at(i.state), "a store to " + say(kRoleNames, state.role) + " state in section " + kSectionNames[section_],
              "state of role " + roles);
     }
     const Reference& source = p_.references[i.source];
     check_range(source);
-    if (!shape_is(source, p_.shape(i.state), state.rank) || p_.values[source.value].dtype != state.dtype) {
+    if (!shape_is(p_, source, p_.shape(i.state), state.rank) || p_.values[source.value].dtype != state.dtype) {
       refuse(at(i.state), shown_type(p_, source), shown_type(p_, Reference{i.state}) + ", the whole piece");
     }
     stored_.insert(i.state);
@@ -237,13 +250,13 @@ class PlanChecker {
       if (!loaded_.erase(p_.names[i.of])) refuse(at(), "group " + in_quotes(p_.names[i.of]) + ", which is not loaded", "a loaded group");
       return;
     }
-    if (i.of >= life_.size() || (life_[i.of] != Life::whole && life_[i.of] != Life::partly)) {
-      refuse(at(i.of), "a value that is not alive", "each value freed once");
-    }
+    if (i.of >= life_.size() || !is_alive(i.of)) refuse(at(i.of), "a value that is not alive", "each value freed once");
     life_[i.of] = Life::freed;
     filled_.erase(i.of);
-    taken_[p_.values[i.of].place == PlaceKind::scratch].erase(static_cast<uint64_t>(p_.values[i.of].where));
+    taken_[p_.values[i.of].place == PlaceKind::scratch].release(static_cast<uint64_t>(p_.values[i.of].where));
   }
+
+  bool is_alive(uint32_t id) const { return life_[id] == Life::whole || life_[id] == Life::partly; }
 
   // ---- references -----------------------------------------------------------------------------------------------------------------
 
@@ -261,11 +274,7 @@ class PlanChecker {
              "[start, rows] within " + std::to_string(rows) + " rows");
     }
     if (reference.scalar < 0) return;
-    const Value& scalar = value(static_cast<uint32_t>(reference.scalar));
-    if (scalar.rank || scalar.dtype != DType::int64 || (scalar.role != Role::scalar && scalar.role != Role::constant)) {
-      refuse(at(static_cast<uint32_t>(reference.scalar)), std::string(say(kRoleNames, scalar.role)) + " " + say(kDTypeNames, scalar.dtype),
-             "an integer scalar");
-    }
+    const Value& scalar = check_integer_scalar(reference.scalar);
     if (scalar.place != PlaceKind::number || !in_force(Rule::number)) return;
     if (scalar.where >= -int64_t{reference.start} && scalar.where <= rows - reference.rows - reference.start) return;
     refuse(at(reference.value),
@@ -273,16 +282,12 @@ class PlanChecker {
            "a range within " + std::to_string(rows) + " rows");
   }
 
-  bool shape_is(const Reference& reference, const int64_t* shape, size_t rank) const {
-    const Value& v = p_.values[reference.value];
-    if (v.rank != rank) return false;
-    for (size_t i = 0; i < rank; i++) {
-      const int64_t extent = i == 0 && reference.rows >= 0 ? reference.rows : p_.shape(reference.value)[i];
-      if (extent != shape[i]) return false;
-    }
-    return true;
+  const Value& check_integer_scalar(int32_t id) const {
+    const Value& scalar = value(static_cast<uint32_t>(id));
+    if (scalar.rank || scalar.dtype != DType::int64 || (scalar.role != Role::scalar && scalar.role != Role::constant))
+      refuse(at(static_cast<uint32_t>(id)), say(kRoleNames, scalar.role) + " " + say(kDTypeNames, scalar.dtype), "an integer scalar");
+    return scalar;
   }
-  bool same_shape(uint32_t a, uint32_t b) const { return shape_is(Reference{a}, p_.shape(b), p_.values[b].rank); }
 
   void check_read(const Reference& reference) {
     check_range(reference);
@@ -319,30 +324,32 @@ class PlanChecker {
               : array_name(name).empty()         ? rule_->batch
                                                  : rule_->arrays;
     }
+    given = given && (rule_->weights || (v.role != Role::weight && v.role != Role::optimizer));
     if (given || is_let_through(v)) return;
     const bool bound = v.lifetime == Lifetime::call;
-    const std::string what =
-        bound ? std::string(say(kRoleNames, v.role)) + " '" + name + "'" : std::string("a ") + say(kLifetimeNames, v.lifetime) + " value";
+    const std::string what = bound ? say(kRoleNames, v.role) + " '" + name + "'" : "a " + say(kLifetimeNames, v.lifetime) + " value";
     refuse(at(id), what + " in section " + kSectionNames[section_], "what the runtime gives to the section");
   }
 
-  void define(const Reference& reference, How how, bool by_record = false) {
+  // `by`: the role that the instruction gives, of those that only one may; else temporary.
+  void define(const Reference& reference, How how, Role by = Role::temporary) {
     check_range(reference);
     const uint32_t id = reference.value;
     const Value& v = p_.values[id];
     if (v.lifetime == Lifetime::state || v.lifetime == Lifetime::bundle || v.lifetime == Lifetime::call) {
-      refuse(at(id), std::string("a write to a ") + say(kLifetimeNames, v.lifetime) + " value", "a write to a value of the plan");
+      refuse(at(id), "a write to a " + say(kLifetimeNames, v.lifetime) + " value", "a write to a value of the plan");
     }
     check_given(id);
     if (is_complete_) refuse(at(id), "a write after the emit of 'logits'", "that emit last");
-    if (v.role == Role::recorded && !by_record && in_force(Rule::record)) refuse(at(id), "a write to a recorded value", "a record");
+    if (v.role == Role::recorded && by != v.role && in_force(Rule::record)) refuse(at(id), "a write to a recorded value", "a record");
+    if (v.role == Role::received && by != v.role) refuse(at(id), "a write to a received value", "a receive");
     if (v.lifetime != Lifetime::section) {
-      if (how == How::make) refuse(at(id), std::string("a ") + say(kLifetimeNames, v.lifetime) + " value made again", "`into` or `add_to`");
+      if (how == How::make) refuse(at(id), "a " + say(kLifetimeNames, v.lifetime) + " value made again", "`into` or `add_to`");
       return;
     }
     if (how == How::add_to) return;  // read before, so it is alive
     const bool whole = reference.rows < 0;
-    if (life_[id] == Life::whole || life_[id] == Life::partly) {
+    if (is_alive(id)) {
       if (how == How::make) refuse(at(id), "defined twice", "one definition");
     } else {
       if (life_[id] == Life::freed) refuse(at(id), "written after it was freed", "one life");
@@ -362,14 +369,9 @@ class PlanChecker {
     if (v.place != PlaceKind::arena && v.place != PlaceKind::scratch) {
       refuse(at(id), "a value without a place", "an offset in arena or scratch");
     }
-    auto& taken = taken_[v.place == PlaceKind::scratch];
     const uint64_t begin = static_cast<uint64_t>(v.where), end = begin + std::max<uint64_t>(1, checked_bytes(p_, id));
-    auto next = taken.lower_bound(begin);
-    if (next != taken.begin() && std::prev(next)->second.first > begin) --next;
-    if (next != taken.end() && next->first < end) {
-      refuse(at(id), "the bytes of value " + std::to_string(next->second.second) + ", which is alive", "bytes of its own");
-    }
-    taken[begin] = {end, id};
+    const std::optional<uint32_t> other = taken_[v.place == PlaceKind::scratch].claim(begin, end, id);
+    if (other) refuse(at(id), "the bytes of value " + std::to_string(*other) + ", which is alive", "bytes of its own");
   }
 
   enum class Life : uint8_t { none, partly, whole, freed };
@@ -388,7 +390,7 @@ class PlanChecker {
   std::unordered_map<uint32_t, FilledRows> filled_;
   std::unordered_set<std::string> loaded_;
   std::unordered_set<uint32_t> stored_;
-  std::map<uint64_t, std::pair<uint64_t, uint32_t>> taken_[2];  // arena, scratch: first byte -> (end, value) of what is alive
+  TakenBytes taken_[2];  // of the arena, of the scratch file
 };
 
 }  // namespace

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers of federated learning that all devices must agree on to the bit (`bespoke.methods.federated` has the formulas).
+
+A step along a direction rounds once, in its subtraction, if its coefficient has at most 12 significant bits and a scale of guidance
+at most 5. A server rounds both here before a device sees them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+__all__ = ["COEFFICIENT_BITS", "MOST_CODE", "SCALE_BITS", "Direction", "packed", "rounded"]
+
+COEFFICIENT_BITS = 12
+SCALE_BITS = 5
+MOST_CODE = 7  # of guidance: codes lie from -7 to 7
+
+
+@dataclass(frozen=True)
+class Direction:
+    """Direction `number` of a round: coefficient z + guidance_coefficient G.
+
+    seed, round: of its noise
+    received:    the round's guidance by name (`packed`); empty: G is zero
+    """
+
+    seed: int
+    round: int
+    number: int
+    coefficient: float = 1.0
+    guidance_coefficient: float = 0.0
+    received: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def scalars(self) -> dict[str, float]:
+        """What a plan binds by name."""
+        return {
+            "direction": float(self.number),
+            "coefficient": self.coefficient,
+            "guidance_coefficient": self.guidance_coefficient,
+        }
+
+
+def rounded(number: float, bits: int = COEFFICIENT_BITS) -> float:
+    """The nearest number of so many significant bits, half to even."""
+    mantissa, exponent = math.frexp(number)
+    return math.ldexp(round(math.ldexp(mantissa, bits)), exponent - bits)
+
+
+def packed(columns: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Codes and scales of the guidance of a block. `columns`: by piece, in the plan's order, float [m, ...].
+
+    Returns uint8 [bytes, m] and float32 [pieces]. A piece has one scale, the least of SCALE_BITS bits by which no code passes
+    MOST_CODE; codes round half to even.
+    """
+    codes, scales = [], []
+    for piece in columns.values():
+        flat = np.asarray(piece, np.float64).reshape(len(piece), -1)
+        scale = _scale(float(np.abs(flat).max(initial=0.0)) / MOST_CODE)
+        nibbles = np.zeros((len(flat), -(-flat.shape[1] // 2) * 2), np.uint8) + 8
+        if scale:
+            nibbles[:, : flat.shape[1]] = np.rint(flat / scale).astype(np.int8) + 8
+        codes.append((nibbles[:, 0::2] | nibbles[:, 1::2] << 4).T)
+        scales.append(scale)
+    return np.ascontiguousarray(np.concatenate(codes)), np.array(scales, np.float32)
+
+
+def _scale(least: float) -> float:
+    """The least number of SCALE_BITS bits that is not below `least`."""
+    mantissa, exponent = math.frexp(least)
+    return math.ldexp(math.ceil(math.ldexp(mantissa, SCALE_BITS)), exponent - SCALE_BITS)
