@@ -14,6 +14,7 @@ from bespoke.config import Scalar, Settings
 from bespoke.errors import Unsupported
 from bespoke.graph import Batch, Graph, StepBuilder, TensorSpec, Value
 from bespoke.hookspecs import hookimpl
+from bespoke.methods.federated import Guidance
 from bespoke.methods.zeroth_order import CurvatureOptions, NormalizedOptions, ZerothOrderOptions
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.costs import TORCH_COSTS, Costs, Speed
@@ -27,6 +28,7 @@ __all__ = [
     "Batch",
     "Costs",
     "Feature",
+    "FederatedOptimizer",
     "Graph",
     "ModelSpec",
     "Optimizer",
@@ -141,6 +143,20 @@ class Optimizer(Protocol):
         """Writes one training step: reads `b.batch()`, stores new adapters, emits `loss`.
 
         Every field of `Options` that has the name of a scalar (`epsilon`) is bound to it when the plan runs.
+        """
+
+
+@runtime_checkable
+class FederatedOptimizer(Optimizer, Protocol):
+    """A method of which many devices take steps together, each from what it measures (`bespoke.methods.federated`).
+
+    Methods that promise `exact_gradients` need not be one: what they send are projections of their gradients.
+    """
+
+    def federated_measure(self, b: StepBuilder, model: ModelSpec, options: Any) -> Guidance:
+        """Writes section `federated_measure`: reads `b.batch()` and `b.scalar("direction")`, stores nothing, sends one number.
+
+        Returns the guidance that its directions have. The step along a direction is then the SDK's `federated_apply`.
         """
 
 

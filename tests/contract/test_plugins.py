@@ -64,12 +64,14 @@ METHODS = [
         learning_rate=3e-4,
         falls_by=0.1,
     ),
+    Method("zgr", exact=False, steps=40, learning_rate=3e-4, falls_by=0.1),
+    Method("mesp", exact=True, options={"federated_directions": 4}),
     Method("simpo", exact=False, options={"update": "sgd"}, learning_rate=0.05),
     Method("zo_signsgd", exact=False, steps=40, learning_rate=3e-3, falls_by=0.1),
 ]
 FEW = ("mesp",)  # a whole suite takes most of a minute
 WITHOUT_RUN = {"simpo"}  # its steps read arrays, which examples cannot hold yet
-REPLAYABLE = {"fzoo", "hizoo", "mezo", "prge", "zo_signsgd"}
+REPLAYABLE = {"fzoo", "hizoo", "mezo", "prge", "zgr", "zo_signsgd"}
 
 
 @pytest.mark.parametrize("method", few_of(METHODS, [method for method in METHODS if str(method) in FEW]), ids=str)

@@ -41,6 +41,8 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("mezo", "mezo", {"queries": 2}, {"sequence_lengths": (3,), "batch_size": 1}),
     ("trailing", "prge", {"queries": 2, "dual_forwarding": True}, {"sequence_lengths": (5,), "batch_size": 1}),
     ("simpo", "simpo", {}, {"sequence_lengths": (3,), "batch_size": 2}),
+    ("guided", "zgr", {"guidance_columns": 2}, {"sequence_lengths": (3,), "batch_size": 1}),
+    ("projected", "mesp", {"update": "sgd", "federated_directions": 2}, {"sequence_lengths": (3,), "batch_size": 1}),
 ]
 
 

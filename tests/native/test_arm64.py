@@ -22,6 +22,8 @@ from tests.native.c_example import check_what_it_said, example_bundle
 from tests.native.conftest import ROOT, compile_core
 from tests.native.core_lab import Core, States
 from tests.native.parity import bundle_of
+from tests.native.test_federation import DIRECTIONS, ROUNDS
+from tests.support import federation as f
 from tests.support.models import tiny_model
 from tests.support.reading import read_state
 
@@ -43,7 +45,7 @@ def build() -> Path:
         "-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++",
         f"-Dexecutorch_DIR={executorch_for_arm64(place) / 'share' / 'cmake'}",
         f"-DDOCTEST_INCLUDE={place / 'include'}",
-        targets=["native_tests", "example_personalize", "bespoke-core"],
+        targets=["native_tests", "example_personalize", "bespoke-core", "federation_lab"],
     )
 
 
@@ -114,3 +116,14 @@ def test_each_instruction_set_proves_a_bundle_and_trains_alike(
         found = losses(program, started, tmp_path / f"{method}-there")
         assert len(found) == len(expected) == STEPS
         np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.skipif(finding.find().path is None, reason="the device core is not installed")
+def test_rounds_of_federated_learning_come_to_the_bits_of_the_reference(build: Path, tmp_path: Path) -> None:
+    """arm64 has fused multiply-add, which this processor's core does without."""
+    lab = ["qemu-aarch64-static", "-cpu", "max", "-L", str(SYSTEM_ROOT), str(build / "tests" / "federation_lab")]
+    bundle = f.federated_bundle(tmp_path)
+    files = f.guidance(bundle)
+    folder = f.written(files, tmp_path / "guidance")
+    found = f.answers(lab, bundle, "zgr", tmp_path / "scratch", f.replays(ROUNDS, DIRECTIONS, folder))
+    assert found[-1] == f.replay(f.reference(bundle, "zgr"), ROUNDS, DIRECTIONS, files)

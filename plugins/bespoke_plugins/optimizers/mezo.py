@@ -17,12 +17,10 @@ from bespoke.contracts import ModelSpec, Optimizer, Promise, hookimpl
 from bespoke.graph import StepBuilder, Value
 from bespoke.methods import (
     ZerothOrderOptions,
-    block_forward,
     descended,
-    embed,
-    head_loss,
     mean,
     move,
+    perturbed_loss,
     projected_gradient,
 )
 
@@ -48,11 +46,7 @@ class MeZO:
 
     def loss(self, b: StepBuilder, model: ModelSpec, options: ZerothOrderOptions, query: int, sign: int) -> Value:
         """The loss L(theta + sign eps z), in tiles."""
-        batch = b.batch()
-        x = embed(b, model, batch.tokens)
-        for block, group in enumerate(model.blocks):
-            x, _ = block_forward(b, model, block, x, self.perturbed_adapter(b, group, options, query, sign))
-        return head_loss(b, model, x, batch)
+        return perturbed_loss(b, model, lambda group: self.perturbed_adapter(b, group, options, query, sign))
 
     def perturbed_adapter(
         self, b: StepBuilder, group: str, options: ZerothOrderOptions, query: int, sign: int

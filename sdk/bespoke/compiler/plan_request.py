@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bespoke.config import Settings, Training
+from bespoke.contracts import FederatedOptimizer
 from bespoke.errors import ConfigError, PlanError
 from bespoke.graph.builder import PlanBuilder
+from bespoke.methods.federated import Guidance, federated_apply, federated_project
 from bespoke.methods.sections import evaluate_step
 from bespoke.plan.instructions import Record
 from bespoke.remedies import Like, Words, setting
@@ -56,7 +58,7 @@ class PlanRequest:
 def training_request(
     method: Method, sequence_length: int, context_length: int, costs: Costs, *, bakes: bool = False
 ) -> PlanRequest:
-    """The training step of a method, and `evaluate_step`."""
+    """The training step of a method, `evaluate_step`, and the sections of federated learning where the method takes part in it."""
 
     def write(b: PlanBuilder, model: ModelSpec) -> None:
         b.begin_section(method.training.step_section)
@@ -64,6 +66,7 @@ def training_request(
         if method.training.accumulates:
             _check_accumulates(method, b)
         evaluate_step(b, model)
+        _write_federated(method, b, model)
 
     return PlanRequest(
         method.name,
@@ -92,6 +95,19 @@ def record_sections(request: PlanRequest, model: ModelSpec, tracer: Tracer, choi
     )
     request.write(b, model)
     return b
+
+
+def _write_federated(method: Method, b: PlanBuilder, model: ModelSpec) -> None:
+    """Writes what the method measures in a round: a number of its own, or projections of its gradients."""
+    plugin = method.plugin
+    if isinstance(plugin, FederatedOptimizer):
+        b.begin_section("federated_measure")
+        federated_apply(b, model, plugin.federated_measure(b, model, method.options))
+    elif getattr(method.options, "federated_directions", 0):
+        b.begin_section("federated_measure")
+        plugin.train_step(b, model, method.options)
+        federated_project(b, model)
+        federated_apply(b, model, Guidance())
 
 
 def _check_accumulates(method: Method, b: PlanBuilder) -> None:

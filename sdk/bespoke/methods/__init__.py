@@ -7,6 +7,12 @@ from bespoke.methods.backward import (
     inputs_backward,
     mlp_backward,
 )
+from bespoke.methods.federated import (
+    MAX_COLUMNS,
+    Guidance,
+    directions_of,
+    moved,
+)
 from bespoke.methods.forward import (
     ATTENTION_LINEARS,
     MLP_LINEARS,
@@ -27,6 +33,7 @@ from bespoke.methods.forward import (
     slice_weights,
 )
 from bespoke.methods.head import head_backward, head_loss, head_loss_and_gradient, head_losses, head_pass, token_losses
+from bespoke.methods.perturbed_loss import perturbed_loss
 from bespoke.methods.preferences import PreferenceOptions, loss_and_gradient
 from bespoke.methods.trailing import trail, trailing_perturbed
 from bespoke.methods.update import FirstOrderOptions, summed_gradients, update
@@ -46,10 +53,12 @@ from bespoke.methods.zeroth_order import (
 __all__ = [
     "ATTENTION_LINEARS",
     "LEAST_CURVATURE",
+    "MAX_COLUMNS",
     "MLP_LINEARS",
     "Attention",
     "CurvatureOptions",
     "FirstOrderOptions",
+    "Guidance",
     "NormalizedOptions",
     "Pass",
     "PreferenceOptions",
@@ -62,6 +71,7 @@ __all__ = [
     "block_forward",
     "block_pass",
     "descended",
+    "directions_of",
     "embed",
     "head_backward",
     "head_loss",
@@ -74,8 +84,10 @@ __all__ = [
     "mlp_backward",
     "mlp_slices",
     "move",
+    "moved",
     "output_weights",
     "perturbed",
+    "perturbed_loss",
     "pick",
     "projected_gradient",
     "query_tiles",

@@ -28,9 +28,11 @@ class FirstOrderOptions(Settings):
 
     A method with these options, or with more, that promises `exact_gradients` states this rule: it steps as `update` does. Golden
     vectors and the contract suite hold it to that. A method with a rule of its own derives its options from `Settings`.
+    `federated_directions`: how many projections of the gradient a device sends in a round of federated learning; 0 sends none.
     """
 
     update: Literal["sgd", "adamw"] = "adamw"
+    federated_directions: int = Field(default=0, ge=0, le=1024)
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.999, ge=0, lt=1)
     adam_epsilon: float = Field(default=1e-8, gt=0)
@@ -92,8 +94,13 @@ def summed_gradients(
     """(piece, gradient, clip) for an update rule, which multiplies the gradient by clip["factor"] unless clip is empty.
 
     Takes (adapter, gradients) as they come, so that one block's gradients live at a time. With accumulation or clipping they are
-    summed into accumulators first, and what is written for the results is a section of its own.
+    summed into accumulators first, and what is written for the results is a section of its own. In section `federated_measure` they
+    are summed, and there are no results.
     """
+    if b.section == "federated_measure":
+        for adapter, grads in gradients:
+            _accumulate(b, adapter, grads)
+        return
     if not b.training.accumulates:
         for adapter, grads in gradients:
             for name, p in adapter.items():
@@ -101,9 +108,7 @@ def summed_gradients(
         return
     pieces: list[Value] = []
     for adapter, grads in gradients:
-        for name, p in adapter.items():
-            b.call(copy, grads[name], add_to=b.accumulator(p))
-            pieces.append(p)
+        pieces += _accumulate(b, adapter, grads)
     b.begin_section("apply_step")
     clip: dict[str, Value] = {}
     if b.training.clip_norm is not None:
@@ -113,6 +118,13 @@ def summed_gradients(
         clip = {"factor": b.call(clip_factor, squares, clip_norm=b.training.clip_norm)}
     for p in pieces:
         yield p, b.accumulator(p), clip
+
+
+def _accumulate(b: StepBuilder, adapter: Tree, grads: Tree) -> list[Value]:
+    """Adds the gradients of a block to its accumulators. Returns its pieces."""
+    for name, p in adapter.items():
+        b.call(copy, grads[name], add_to=b.accumulator(p))
+    return list(adapter.values())
 
 
 def update(b: StepBuilder, gradients: Iterable[tuple[Tree, Tree]], options: FirstOrderOptions) -> None:

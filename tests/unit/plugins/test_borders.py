@@ -116,6 +116,7 @@ NAMES = {
     "simpo",
     "torch",
     "windowed",
+    "zgr",
     "zo_signsgd",
 }
 

@@ -200,7 +200,7 @@ def test_an_unknown_name_is_answered_with_the_installed_ones() -> None:
     with pytest.raises(PluginError, match=r"optimizer 'mezzo'.*Did you mean 'mezo'") as caught:
         plugins.get("optimizer", "mezzo")
     assert caught.value.expected == (
-        "one of the installed optimizers: fzoo, hizoo, mebp, mesp, mezo, momentum_fa, prge, simpo, windowed, zo_signsgd"
+        "one of the installed optimizers: fzoo, hizoo, mebp, mesp, mezo, momentum_fa, prge, simpo, windowed, zgr, zo_signsgd"
     )
     assert caught.value.exit_code == 7
 
