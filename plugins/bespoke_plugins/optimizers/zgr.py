@@ -62,26 +62,30 @@ class ZGR:
     Options = ZGROptions
 
     def train_step(self, b: StepBuilder, model: ModelSpec, options: ZGROptions) -> None:
-        plus, minus = (perturbed_loss(b, model, partial(self.moved, b, options, sign)) for sign in (+1, -1))
+        plus, minus = (perturbed_loss(b, model, partial(self.perturbed_adapter, b, options, sign)) for sign in (+1, -1))
         g = b.record(b.call(projected_gradient, plus, minus, b.scalar("epsilon")))
         for group in model.blocks:
             for theta in b.adapter(group).values():
                 b.store(theta, descended(b, theta, [g], options))
         b.emit(loss=b.call(mean, [plus, minus]), projected_gradient=g)
 
-    def moved(self, b: StepBuilder, options: ZGROptions, sign: int, group: str) -> dict[str, Value]:
+    def perturbed_adapter(self, b: StepBuilder, options: ZGROptions, sign: int, group: str) -> dict[str, Value]:
         """theta + sign eps z of a block."""
         return {
             name: next(perturbed(b, theta, theta, [(0, sign)], options)) for name, theta in b.adapter(group).items()
         }
 
     def federated_measure(self, b: StepBuilder, model: ModelSpec, options: ZGROptions) -> Guidance:
-        plus, minus = (perturbed_loss(b, model, partial(self.along, b, model, options, sign)) for sign in (+1, -1))
+        plus, minus = (
+            perturbed_loss(b, model, partial(self.adapter_along, b, model, options, sign)) for sign in (+1, -1)
+        )
         b.send(b.call(projected_gradient, plus, minus, b.scalar("epsilon")))
         b.emit(loss=b.call(mean, [plus, minus]))
         return options.guidance
 
-    def along(self, b: StepBuilder, model: ModelSpec, options: ZGROptions, sign: int, group: str) -> dict[str, Value]:
+    def adapter_along(
+        self, b: StepBuilder, model: ModelSpec, options: ZGROptions, sign: int, group: str
+    ) -> dict[str, Value]:
         """theta + sign eps h of a block, with h the direction of the round."""
         numbers = [b.scalar(name) for name in ("coefficient", "guidance_coefficient", "epsilon")]
         return {
