@@ -22,7 +22,6 @@ from tests.native.c_example import check_what_it_said, example_bundle
 from tests.native.conftest import ROOT, compile_core
 from tests.native.core_lab import Core, States
 from tests.native.parity import bundle_of
-from tests.native.test_federation import DIRECTIONS, ROUNDS
 from tests.support import federation as f
 from tests.support.models import tiny_model
 from tests.support.reading import read_state
@@ -125,5 +124,5 @@ def test_rounds_of_federated_learning_come_to_the_bits_of_the_reference(build: P
     bundle = f.federated_bundle(tmp_path)
     files = f.guidance(bundle)
     folder = f.written(files, tmp_path / "guidance")
-    found = f.answers(lab, bundle, "zgr", tmp_path / "scratch", f.replays(ROUNDS, DIRECTIONS, folder))
-    assert found[-1] == f.replay(f.reference(bundle, "zgr"), ROUNDS, DIRECTIONS, files)
+    found = f.answers(lab, bundle, "zgr", tmp_path / "scratch", f.replays(f.ROUNDS, f.DIRECTIONS, folder))
+    assert found[-1] == f.replay(f.reference(bundle, "zgr"), f.ROUNDS, f.DIRECTIONS, files)

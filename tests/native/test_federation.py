@@ -14,8 +14,6 @@ from bespoke.rules.federation import Direction
 from tests.native.conftest import compile_core
 from tests.support import federation as f
 
-ROUNDS, DIRECTIONS = 200, 2
-
 
 @pytest.fixture(scope="module")
 def lab() -> list[str]:
@@ -30,9 +28,9 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_two_hundred_rounds_come_to_the_same_bits(lab: list[str], bundle: Path, tmp_path: Path) -> None:
     files = f.guidance(bundle)
     folder = f.written(files, tmp_path / "guidance")
-    there = f.answers(lab, bundle, "zgr", tmp_path / "scratch", f.replays(ROUNDS, DIRECTIONS, folder))
-    assert len(set(there)) == ROUNDS
-    assert there[-1] == f.replay(f.reference(bundle, "zgr"), ROUNDS, DIRECTIONS, files)
+    there = f.answers(lab, bundle, "zgr", tmp_path / "scratch", f.replays(f.ROUNDS, f.DIRECTIONS, folder))
+    assert len(set(there)) == f.ROUNDS
+    assert there[-1] == f.replay(f.reference(bundle, "zgr"), f.ROUNDS, f.DIRECTIONS, files)
 
 
 def test_a_step_of_projections_is_a_step_without_guidance(lab: list[str], bundle: Path, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_every_kind_of_instruction_becomes_the_same_record(reader: CoreReader, s
     ours = reader.plan(data, sample.draft.graphs)
     assert ours == code_document(read_code(data, "plan", sample.draft.graphs), data)
     kinds = {instruction[0] for section in ours["sections"].values() for instruction in section}
-    assert kinds == {"load", "call", "zero", "noise", "store", "emit", "free"}  # `record` below
+    assert kinds == {"load", "call", "zero", "noise", "record", "store", "emit", "receive", "send", "free"}
 
 
 def test_a_replay_is_the_same(reader: CoreReader) -> None:

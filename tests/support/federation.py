@@ -20,6 +20,7 @@ from bespoke.rules.federation import Direction, packed, rounded
 from tests.support.models import tiny_model
 
 LENGTH, COLUMNS, SEED = 24, 4, 11
+ROUNDS, DIRECTIONS = 200, 2  # of a replay
 METHODS: dict[str, Any] = {
     "zgr": {"guidance_columns": COLUMNS},
     "mesp": {"federated_directions": 8, "update": "sgd"},
