@@ -56,9 +56,8 @@ def directions_of(
         sizes = [packed_bytes(theta) for theta in pieces.values()]
         codes = b.receive(f"guidance.{group}.codes", (sum(sizes), guidance.columns), "uint8")
         scales = b.receive(f"guidance.{group}.scales", (len(pieces),), "float32")
-        weights = b.signs(guidance.columns, query)
-        if guidance.probe:
-            weights = b.call(one_of, query, columns=guidance.columns)
+        columns = guidance.columns
+        weights = b.call(one_of, query, columns=columns) if guidance.probe else b.signs(columns, query)
     start = 0
     for number, (name, theta) in enumerate(pieces.items()):
         z = b.noise(theta, query, "rademacher")

@@ -106,7 +106,7 @@ class SectionRule:
 
 _TRAINING = ("learning_rate", "step", "batch_tokens", "epsilon")
 FEDERATED: tuple[SectionName, ...] = ("federated_measure", "federated_project", "federated_apply")
-_FEDERATED = ("direction", "coefficient", "guidance_coefficient")
+FEDERATED_SCALARS = ("direction", "coefficient", "guidance_coefficient")
 _STATE: tuple[Role, ...] = ("adapter", "optimizer")
 
 SECTIONS: dict[SectionName, SectionRule] = {
@@ -121,14 +121,14 @@ SECTIONS: dict[SectionName, SectionRule] = {
     "federated_measure": SectionRule(
         lifetimes=("step",),
         batch=True,
-        scalars=("batch_tokens", "epsilon", *_FEDERATED),
+        scalars=("batch_tokens", "epsilon", *FEDERATED_SCALARS),
         options=True,
         arrays=True,
         receives=True,
         sends=True,
     ),
     "federated_project": SectionRule(lifetimes=("step",), scalars=("direction",), weights=False, sends=True),
-    "federated_apply": SectionRule(scalars=_FEDERATED, stores=("adapter",), weights=False, receives=True),
+    "federated_apply": SectionRule(scalars=FEDERATED_SCALARS, stores=("adapter",), weights=False, receives=True),
 }
 
 

@@ -16,18 +16,10 @@ from bespoke.bundle.plan_records import MethodRecord, PlanRecord
 from bespoke.errors import PlanError
 from bespoke.plan.arena import aligned
 from bespoke.plan.instructions import SectionName
-from bespoke.plan.kinds import FEDERATED, GENERATION, MAX_REGION_BYTES
+from bespoke.plan.kinds import FEDERATED, FEDERATED_SCALARS, GENERATION, MAX_REGION_BYTES
 from bespoke.reference.code import EmitCode, GroupCode, PlanCode, ValuePlace
 
-BOUND_ALWAYS = (
-    "learning_rate",
-    "step",
-    "batch_tokens",
-    "position",
-    "direction",
-    "coefficient",
-    "guidance_coefficient",
-)
+BOUND_ALWAYS = ("learning_rate", "step", "batch_tokens", "position", *FEDERATED_SCALARS)
 TABLES = ("embedding.table", "head.table")  # tables with a row for each token of the vocabulary
 Sections = tuple[SectionName, ...]
 ANSWERING: Sections = ("prefill", "decode")
