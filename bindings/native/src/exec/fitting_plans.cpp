@@ -23,6 +23,11 @@ const SmallerPlans* fitting_plans(const std::vector<PlanRecord>& whole, const st
   return &smaller.back();
 }
 
+Fitting by_fitting_plans(const Method& method, const Limits& limits) {
+  const SmallerPlans* smaller = fitting_plans(method.plans, method.smaller, limits);
+  return smaller ? Fitting{method.by(*smaller), smaller->memory_bytes} : Fitting{method, std::nullopt};
+}
+
 const PlanRecord& plan_for_answers(const Manifest& manifest, const Limits& limits) {
   if (!manifest.generation)
     throw Error(Kind::Generation, "the bundle", "no plan for answers: it was built before there were any, or by another program",
