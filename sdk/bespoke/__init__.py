@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bespoke.bundle.archive import pack
     from bespoke.bundle.reader import read_bundle
     from bespoke.bundle.signature import generate_key, sign_bundle
-    from bespoke.config import Budget, Lora, Training
+    from bespoke.config import Budget, Federation, Lora, Training
     from bespoke.delivery import install
     from bespoke.errors import BespokeError, BuildWarning
     from bespoke.exports.gguf_base import export_base
@@ -28,6 +28,7 @@ _HOME = {
     "BespokeError": "bespoke.errors",
     "Budget": "bespoke.config",
     "BuildWarning": "bespoke.errors",
+    "Federation": "bespoke.config",
     "Lora": "bespoke.config",
     "PersonalModel": "bespoke.personal_model",
     "Personalizer": "bespoke.personalizer",
@@ -44,6 +45,7 @@ __all__ = [
     "BespokeError",
     "Budget",
     "BuildWarning",
+    "Federation",
     "Lora",
     "PersonalModel",
     "Personalizer",

@@ -7,9 +7,18 @@ import difflib
 import json
 import math
 from collections.abc import Collection
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticKnownError
 
 from bespoke.errors import ConfigError, shown
@@ -212,6 +221,34 @@ class Budget(Settings):
             self.memory_mb if isinstance(self.memory_mb, tuple) else () if self.memory_mb is None else (self.memory_mb,)
         )
         return tuple(int(budget * MEGABYTE) for budget in budgets)
+
+
+class Federation(Settings):
+    """What the users of an app may learn together, each on their own device. Nobody takes part without consent.
+
+    Args:
+        task: Name of what is learned. A device spends its budget and gives its consent by this name.
+        server_key: Public ed25519 key of the server, in hexadecimal. A device follows rounds that it signed and no others.
+        clip: Largest L2 norm of the numbers that a device sends of one round. Longer ones are scaled down to it.
+        noise: Standard deviation of the normal noise that a device adds to each number, in units of `clip`. 0: none, and then the
+            numbers promise nothing about the words behind them.
+        budget: Most that a device ever spends, in zero-concentrated differential privacy (rho, arXiv 1605.02065). A round costs
+            1 / (2 noise^2). When it is spent, the device sends no more numbers. None: no limit, which only `noise=0` allows.
+        method: Method that measures. None: the first of the bundle that can.
+    """
+
+    task: str = Field(min_length=1, max_length=256)
+    server_key: str = Field(pattern=r"^[0-9a-f]{64}$")
+    clip: float = Field(default=1.0, gt=0)
+    noise: float = Field(default=1.0, ge=0)
+    budget: float | None = Field(default=4.0, gt=0)
+    method: str | None = None
+
+    @model_validator(mode="after")
+    def _budget_of_noise(self) -> Self:
+        if (self.noise == 0) != (self.budget is None):
+            raise ValueError("budget=None with noise=0, and a number with noise: rounds without noise have no price")
+        return self
 
 
 def settings_from(kind: type[Settings], subject: str, values: dict[str, Any]) -> Settings:

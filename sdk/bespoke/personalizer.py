@@ -15,7 +15,7 @@ from bespoke import arguments
 from bespoke.arguments import TrainOn
 from bespoke.compiler.request import AUTO, BuildArguments, BuildListener
 from bespoke.compiler.resolve import Named, resolve
-from bespoke.config import Budget, Lora, Training
+from bespoke.config import Budget, Federation, Lora, Training
 from bespoke.system.descriptors import opens_files
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ class Personalizer:
         train_on: Whose messages are learned from: "assistant", "user" ("write like me") or "all".
         licence: Terms of the base model. Give it if the model's folder does not name them.
         template_date: Date that a chat template prints, as YYYY-MM-DD, for templates that ask for the date.
+        federation: What users learn together, each on their own device. Methods that can: `zgr`, and `mesp` and `mebp` with
+            `federated_directions`. None: every device learns for itself.
         signing_key: Private ed25519 key in PEM, which signs the manifest. Your app asks for the public half.
 
     Raises a ConfigError that lists all problems of the arguments.
@@ -83,6 +85,7 @@ class Personalizer:
         train_on: TrainOn = "assistant",
         licence: str | None = None,
         template_date: str | None = None,
+        federation: Federation | None = None,
         signing_key: bytes | None = None,
     ) -> None:
         self.request = resolve(
@@ -105,6 +108,7 @@ class Personalizer:
                 train_on=train_on,
                 licence=licence,
                 template_date=template_date,
+                federation=federation,
                 signing_key=signing_key,
             ),
         )

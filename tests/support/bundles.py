@@ -98,8 +98,14 @@ def drop_later_fields(document: dict[str, Any]) -> None:
     drop_fields_of_1_4(document)
 
 
+def drop_fields_of_1_8(document: dict[str, Any]) -> None:
+    """A manifest's document as it was before format 1.8."""
+    del document["federation"]
+
+
 def drop_fields_of_1_7(document: dict[str, Any]) -> None:
     """A manifest's document as it was before format 1.7."""
+    drop_fields_of_1_8(document)
     document["files"].pop(document["data"].pop("behaviour"), None)
 
 

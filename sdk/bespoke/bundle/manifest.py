@@ -15,6 +15,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import BeforeValidator, Field
 
 from bespoke.arguments import TrainOn
+from bespoke.bundle.federation_record import FederationRecord
 from bespoke.bundle.fields import MAX_COUNT, Bytes, FileName, Name, Sha256
 from bespoke.bundle.file_names import MAX_FILES
 from bespoke.bundle.plan_records import MethodRecord, PlanRecord, SmallerGenerationRecord
@@ -43,7 +44,7 @@ __all__ = [
 ]
 
 FORMAT = "bespoke-bundle"
-MAJOR, MINOR = 1, 7
+MAJOR, MINOR = 1, 8
 # Dotted path of a field (without list and key positions) -> minor version that brought it. Such a field has a default for
 # older documents. A document of that minor version or later must hold it like any other field.
 ADDED: Mapping[str, int] = {
@@ -59,6 +60,7 @@ ADDED: Mapping[str, int] = {
     "methods.training.useful_gain": 5,
     "methods.training.write_mb_per_run": 5,
     "data.behaviour": 7,
+    "federation": 8,
 }
 # The value of a field of ADDED in documents older than it, if that differs from today's default.
 BEFORE: Mapping[str, float | None] = {"methods.training.useful_gain": 0.0, "methods.training.write_mb_per_run": None}
@@ -191,6 +193,9 @@ class Manifest(Settings):
     )
     smaller_generation: Annotated[tuple[SmallerGenerationRecord, ...], BeforeValidator(as_tuple)] = Field(
         default=(), max_length=64, description="the plan for answers for each smaller budget, the largest first"
+    )
+    federation: FederationRecord | None = Field(
+        default=None, description="what users learn together; null: nothing, and each device learns for itself"
     )
     weights: Annotated[tuple[WeightsRecord, ...], BeforeValidator(as_tuple)] = Field(
         min_length=1, max_length=4096, description="groups of frozen weights"

@@ -31,6 +31,7 @@ def check_manifest(manifest: Manifest) -> None:
     _check_lengths(manifest)
     _check_budgets(manifest)
     _check_frozen(manifest)
+    _check_federation(manifest)
     for target in manifest.targets:
         _check_artifacts(manifest, target)
         _check_features(target)
@@ -60,6 +61,21 @@ def _artifact_key(artifact: ArtifactRecord) -> str:
         parts.append(f"{baked.operand} = {baked.weight} ({cuts[0]}; {cuts[1]}{start})")
     parts += [f"{name} = {number}" for name, number in sorted(artifact.numbers.items())]
     return ", ".join(parts)
+
+
+def _check_federation(manifest: Manifest) -> None:
+    federation = manifest.federation
+    if federation is None:
+        return
+    names = [method.name for method in manifest.methods]
+    if federation.method not in names:
+        raise refused("federation.method", f"{federation.method!r}", f"one of {names}")
+    if federation.noise == 0 and federation.budget is not None:
+        raise refused(
+            "federation.budget", f"{federation.budget} without noise", "null: what has no noise has no budget"
+        )
+    if federation.noise > 0 and federation.budget is None:
+        raise refused("federation.budget", "null", "a number: noise without a budget protects nobody for long")
 
 
 def _check_files(manifest: Manifest) -> None:

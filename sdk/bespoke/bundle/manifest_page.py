@@ -10,7 +10,7 @@ __all__ = ["manifest_page"]
 
 _HEAD = """# Manifest
 
-These are the fields of `manifest.json`, format 1.7. All of them are required at every level. `null` is a value and must be
+These are the fields of `manifest.json`, format 1.8. All of them are required at every level. `null` is a value and must be
 written. How a reader treats the whole document is on [the format's page](bundle_format.md).
 `python -m bespoke.bundle.manifest_page` writes this page from the models that read the file.
 """

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import os
 import re
 from pathlib import Path
@@ -31,10 +32,14 @@ __all__ = [
     "raw_public_key",
     "sign_bundle",
     "signature_of",
+    "signed_document",
     "verify_signature",
 ]
 
 SIGNATURE_BYTES = 64
+ROUND_DOCUMENT = (
+    b"bespoke round document 1\0"  # stands before what is signed, so the signature is good for nothing else
+)
 PUBLIC_KEY_BYTES = 32
 _PEM = b"-----BEGIN PUBLIC KEY-----", b"-----END PUBLIC KEY-----"
 _DER = bytes.fromhex("302a300506032b6570032100")  # SubjectPublicKeyInfo of ed25519 (RFC 8410), before the key itself
@@ -93,6 +98,12 @@ def signature_of(manifest: bytes, private_key: bytes) -> bytes:
     """The signature of a manifest's bytes by a private key in PEM. Raises SignatureError for a key other than ed25519."""
     signature: bytes = _private(private_key).sign(manifest)
     return signature
+
+
+def signed_document(payload: str, private_key: bytes) -> bytes:
+    """What a server of federated learning answers: a round document as JSON text, and its signature by a private key in PEM."""
+    signature = signature_of(ROUND_DOCUMENT + payload.encode(), private_key)
+    return json.dumps({"payload": payload, "signature": signature.hex()}).encode()
 
 
 def sign_bundle(folder: Path | str, private_key: bytes) -> bytes:

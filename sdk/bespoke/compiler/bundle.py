@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bespoke.bundle.federation_record import FederationRecord, seed_of
 from bespoke.bundle.manifest import (
     MAJOR,
     MINOR,
@@ -170,6 +171,7 @@ def _draft(
         budget=BudgetRecord(memory_bytes=request.budget.memory_bytes),
         methods=tuple(methods),
         generation=generation[0].plan,
+        federation=_federation(request, planned),
         smaller_generation=tuple(generation[1:]),
         weights=tuple(WeightsRecord(group=group, file=file) for group, file in weights.items()),
         adapter=ADAPTER,
@@ -206,6 +208,36 @@ def _check(request: BuildRequest, config: ModelConfig) -> None:
         )
     for target in request.targets:
         target.plugin.ready(target.options)
+
+
+def _federation(request: BuildRequest, planned: dict[Key, Planned]) -> FederationRecord | None:
+    """Returns the manifest's record. Raises ConfigError if no method, or not the named one, has the sections of a round."""
+    given = request.federation
+    if given is None:
+        return None
+    able = [
+        method.name
+        for method in request.methods
+        if all("federated_apply" in each.plan.sections for key, each in planned.items() if key.method == method.name)
+    ]
+    if not able or given.method not in (None, *able):
+        raise ConfigError(
+            setting("federation.method"),
+            got="none that can measure" if given.method is None else repr(given.method),
+            expected=f"one of {', '.join(able)}"
+            if able
+            else "a method that can: zgr, or mesp or mebp with federated_directions",
+            next_step="Name it in " + setting("federation.method") if able else "Add it to " + setting("optimizers"),
+        )
+    return FederationRecord(
+        task=given.task,
+        server_key=given.server_key,
+        method=given.method or able[0],
+        seed=seed_of(given.task),
+        clip=given.clip,
+        noise=given.noise,
+        budget=given.budget,
+    )
 
 
 def _write_programs(graphs: list[Graph], writer: BundleWriter, progress: BuildListener) -> list[GraphRecord]:

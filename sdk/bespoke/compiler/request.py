@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bespoke.arguments import TrainOn
-from bespoke.config import Budget, Lora, Settings, Training, scalar_options
+from bespoke.config import Budget, Federation, Lora, Settings, Training, scalar_options
 from bespoke.plan.kinds import option_scalar
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class BuildArguments:
     train_on: TrainOn
     licence: str | None
     template_date: str | None
+    federation: Federation | None
     signing_key: bytes | None
 
 

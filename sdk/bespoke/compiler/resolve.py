@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from bespoke import arguments, plugins
 from bespoke.compiler.request import BuildArguments, BuildRequest, Method, TargetChoice
-from bespoke.config import Budget, Lora, Settings, Training, config_problems
+from bespoke.config import Budget, Federation, Lora, Settings, Training, config_problems
 from bespoke.errors import BespokeError, ConfigError, MissingDependency, shown
 from bespoke.plan.kinds import MAX_DECODE_ROWS
 from bespoke.remedies import setting
@@ -146,6 +146,7 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "context": ((int, type(None)), "a number of tokens or None"),
     "draft_tokens": (int, "a number of tokens"),
     "licence": ((str, type(None)), "text or None"),
+    "federation": ((Federation, type(None)), "Federation(...) or None"),
     "template_date": ((str, type(None)), "text or None"),
     "signing_key": ((bytes, type(None)), "the bytes of a PEM file or None"),
 }

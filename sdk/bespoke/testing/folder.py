@@ -53,6 +53,7 @@ def build_tiny(
         train_on="assistant",
         licence="Random numbers; no rights reserved",
         template_date=None,
+        federation=None,
         signing_key=None,
     )
     return build(request, folder / "bundle", lambda stage, done, total: None)[0]

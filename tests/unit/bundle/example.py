@@ -58,7 +58,7 @@ def manifest_document() -> dict[str, Any]:
     }
     return {
         "format": "bespoke-bundle",
-        "format_version": {"major": 1, "minor": 7},
+        "format_version": {"major": 1, "minor": 8},
         "created_by": {"name": "bespoke-sdk", "version": "0.1.0"},
         "model": {
             "name": "tests/tiny",
@@ -174,6 +174,15 @@ def manifest_document() -> dict[str, Any]:
             {"group": "adapter", "file": "adapter/initial.safetensors"},
         ],
         "adapter": "adapter/initial.safetensors",
+        "federation": {
+            "task": "words",
+            "server_key": "ab" * 32,
+            "method": "mesp",
+            "seed": 7,
+            "clip": 1.0,
+            "noise": 1.0,
+            "budget": 4.0,
+        },
         "data": {
             "train": "data/train.safetensors",
             "valid": "data/valid.safetensors",

@@ -76,7 +76,7 @@ def of_1_1(document: dict[str, Any]) -> dict[str, Any]:
 
 def without_methods(document: dict[str, Any]) -> dict[str, Any]:
     """The same bundle, which answers and does not train."""
-    doctored = {**copy.deepcopy(document), "methods": []}
+    doctored = {**copy.deepcopy(document), "methods": [], "federation": None}
     del doctored["files"]["plans/mesp_16.json"], doctored["files"]["plans/mesp_16-0.5mb.json"]
     return doctored
 
@@ -108,6 +108,7 @@ def later_fields(old: dict[str, Any]) -> list[tuple[str, dict[str, Any], Any, st
         ("targets.0.artifacts.0.delegates", old["targets"][0]["artifacts"][0], [], "1.4"),
         ("targets.0.features", old["targets"][0], [], "1.4"),
         ("data.behaviour", old["data"], None, "1.7"),
+        ("federation", old, None, "1.8"),
         ("methods.0.training.useful_gain", old["methods"][0]["training"], 0.002, "1.5"),
         ("methods.0.training.write_mb_per_run", old["methods"][0]["training"], 300.0, "1.5"),
     ]
@@ -124,6 +125,11 @@ def edits(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         holder[path[-1]] = value
         return doctored
 
+    yield "federation.method", edit("federation", "method", value="zgr")
+    yield "federation.budget", edit("federation", "noise", value=0.0)
+    yield "federation.budget", edit("federation", "budget", value=None)
+    yield "federation.server_key", edit("federation", "server_key", value="AB" * 32)
+    yield "federation.clip", edit("federation", "clip", value=0.0)
     record = document["files"]["licences/LICENSE.txt"]
     files = document["files"]
     yield "format", edit("format", value="zip")

@@ -15,7 +15,7 @@ from bespoke.bundle.manifest import Manifest
 from bespoke.bundle.manifest_document import manifest_bytes, read_manifest
 from bespoke.bundle.manifest_schema import manifest_schema
 from bespoke.errors import BundleError, BundleVersionError
-from tests.support.bundles import drop_fields_of_1_5, drop_fields_of_1_7
+from tests.support.bundles import drop_fields_of_1_5, drop_fields_of_1_7, drop_fields_of_1_8
 from tests.unit.bundle.example import write_example
 from tests.unit.bundle.manifests import (
     as_bytes,
@@ -80,7 +80,7 @@ def test_an_unknown_field_is_refused_at_every_level(document: dict[str, Any]) ->
             read_manifest(as_bytes(doctored))
 
 
-@pytest.mark.parametrize("version", [{"major": 2, "minor": 0}, {"major": 0, "minor": 9}, {"major": 1, "minor": 8}])
+@pytest.mark.parametrize("version", [{"major": 2, "minor": 0}, {"major": 0, "minor": 9}, {"major": 1, "minor": 9}])
 def test_other_versions_are_refused_as_such(document: dict[str, Any], version: dict[str, int]) -> None:
     with pytest.raises(BundleVersionError) as caught:
         read_manifest(as_bytes({**document, "format_version": version, "unknown": 1}))
@@ -155,6 +155,18 @@ def test_a_document_of_1_6_has_no_answers_of_its_base_model(document: dict[str, 
     assert read_manifest(as_bytes(document)).data.behaviour == "data/behaviour.safetensors"
     with pytest.raises(BundleError, match=r"data\.behaviour"):
         read_manifest(as_bytes({**old, "format_version": {"major": 1, "minor": 7}}))
+
+
+def test_a_document_of_1_7_has_no_federation(document: dict[str, Any]) -> None:
+    old = copy.deepcopy(document)
+    old["format_version"]["minor"] = 7
+    drop_fields_of_1_8(old)
+    assert read_manifest(as_bytes(old)).federation is None
+    federation = read_manifest(as_bytes(document)).federation
+    assert federation is not None
+    assert federation.task == "words"
+    with pytest.raises(BundleError, match="federation"):
+        read_manifest(as_bytes({**old, "format_version": {"major": 1, "minor": 8}}))
 
 
 def test_plans_of_smaller_budgets_stand_behind_their_own(document: dict[str, Any]) -> None:

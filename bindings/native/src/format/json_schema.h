@@ -83,7 +83,7 @@ class Schema {
 std::string shown(const Json& value);  // at most 80 characters, as Python's repr() has them
 std::string join_path(const std::string& path, const std::string& key);
 
-extern const unsigned char plan_schema[], manifest_schema[];
-extern const unsigned long plan_schema_size, manifest_schema_size;
+extern const unsigned char plan_schema[], manifest_schema[], round_document_schema[];
+extern const unsigned long plan_schema_size, manifest_schema_size, round_document_schema_size;
 
 }  // namespace bespoke

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kNextStep = "Get the bundle again from where it was built, or build it again";
 constexpr const char* kFormat = "bespoke-bundle";
-constexpr int64_t kMajor = 1, kMinor = 7;
+constexpr int64_t kMajor = 1, kMinor = 8;
 constexpr size_t kMaxBytes = 8u << 20, kMaxDepth = 16, kMaxItems = 500'000;
 
 const char* printable(const std::string& text) { return is_printable(text) ? nullptr : "a text without control characters"; }
@@ -221,6 +221,15 @@ class ManifestPieces : public PieceTaker {
       m_.adapter = value.get<std::string>();
     } else if (key == "generation") {
       if (!value.is_null()) m_.generation = plan_record(value);
+    } else if (key == "federation") {
+      if (!value.is_null())
+        m_.federation = FederationRecord{text(value, "task"),
+                                         text(value, "server_key"),
+                                         text(value, "method"),
+                                         value["seed"].get<int64_t>(),
+                                         value["clip"].get<double>(),
+                                         value["noise"].get<double>(),
+                                         unless_null<double>(value["budget"])};
     } else if (key == "golden") {
       m_.golden = unless_null<std::string>(value);
     } else if (key == "data") {

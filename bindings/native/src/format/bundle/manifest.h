@@ -102,6 +102,13 @@ struct TextRecord {
   int64_t vocab_size;
 };
 
+struct FederationRecord {                // what users learn together
+  std::string task, server_key, method;  // the key: ed25519, in hexadecimal
+  int64_t seed = 0;                      // of the noise of all rounds
+  double clip = 0, noise = 0;            // of the numbers that are sent of a round: their largest norm, and noise in units of it
+  std::optional<double> budget;          // rho
+};
+
 struct Manifest {
   std::string sha256;  // of the document
   int64_t minor;       // version of the format that it is written in
@@ -120,7 +127,8 @@ struct Manifest {
   std::vector<Method> methods;                   // none: the bundle answers and does not train
   std::optional<PlanRecord> generation;          // the plan for answers
   std::vector<SmallerPlans> smaller_generation;  // one plan in each
-  std::map<std::string, std::string> weights;    // group -> file
+  std::optional<FederationRecord> federation;
+  std::map<std::string, std::string> weights;  // group -> file
   std::string adapter;
   std::optional<std::string> data_train, data_valid, data_behaviour, golden;
   std::vector<GraphRecord> graphs;

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "format/plan/plan_check.h"
+#include "format/number_text.h"
 #include "format/untrusted_text.h"
 
 namespace bespoke {
@@ -45,6 +46,7 @@ class ManifestChecker {
     check_lengths();
     check_budgets();
     check_frozen();
+    check_federation();
     check_artifacts();
   }
 
@@ -118,6 +120,21 @@ class ManifestChecker {
         refuse("files", in_quotes(name) + " inside a file", "files that are not folders");
       }
     }
+  }
+
+  void check_federation() const {
+    if (!m_.federation) return;
+    const FederationRecord& federation = *m_.federation;
+    const auto names = [&](const Method& method) { return method.name == federation.method; };
+    if (std::none_of(m_.methods.begin(), m_.methods.end(), names)) {
+      std::string known;
+      for (const Method& method : m_.methods) known += (known.empty() ? "'" : ", '") + method.name + "'";
+      refuse("federation.method", in_quotes(federation.method), "one of [" + known + "]");
+    }
+    if (federation.noise == 0 && federation.budget)
+      refuse("federation.budget", repr_of(*federation.budget) + " without noise", "null: what has no noise has no budget");
+    if (federation.noise > 0 && !federation.budget)
+      refuse("federation.budget", "null", "a number: noise without a budget protects nobody for long");
   }
 
   void check_lengths() const {
