@@ -17,7 +17,7 @@ from bespoke.golden.document import GradientSource
 from bespoke.plan.instructions import DType, Instruction, Lifetime, Place, Result, Role, SectionName
 from bespoke.rules.batches import Source
 from bespoke.rules.noise import Distribution, Stream
-from bespoke.rules.records import AdapterFormat, AnswerEnd
+from bespoke.rules.records import AdapterFormat, AnswerEnd, FederationStep, NotMeasured
 from bespoke.rules.report import (
     Evaluation,
     JudgedOn,
@@ -66,6 +66,8 @@ ENUMS: dict[str, tuple[str, ...]] = {
     "Refused": get_args(RefusedBecause),
     "Unchecked": get_args(UncheckedBecause),
     "AnswerEnd": get_args(AnswerEnd),
+    "FederationStep": get_args(FederationStep),
+    "NotMeasured": get_args(NotMeasured),
     "AdapterFormat": get_args(AdapterFormat),
 }
 

@@ -17,6 +17,7 @@ from bespoke import errors
 from bespoke.bundle.manifest_schema import manifest_schema
 from bespoke.plan.instructions import Plan
 from bespoke.plan.kinds import rules_document
+from bespoke.rules.round_documents import DeviceDocument, RoundDocument
 from bespoke.verbs import CAMEL_SETTINGS, VERB_OF
 
 # The core's errors: name in C++ -> class. `Internal` is a defect of the core. The status in the C API is the position in this
@@ -56,6 +57,8 @@ def schemas() -> dict[str, str]:
         "plan.schema.json": Plan.model_json_schema(),
         "manifest.schema.json": manifest_schema(),
         "plan_rules.json": rules_document(),
+        "round_document.schema.json": RoundDocument.model_json_schema(),
+        "device_document.schema.json": DeviceDocument.model_json_schema(),
         **record_schemas(),
         "bench_report.schema.json": bench_schema(),
     }

@@ -2,7 +2,7 @@
 # The published schemas, compiled in: what the SDK writes and what the core takes are one document.
 set(BESPOKE_SCHEMA_SOURCE ${CMAKE_CURRENT_BINARY_DIR}/schemas.cpp)
 set(_schemas "")
-foreach(name plan_schema manifest_schema plan_rules)
+foreach(name plan_schema manifest_schema round_document_schema plan_rules)
   string(REPLACE "_schema" ".schema" _name ${name})
   set(_file ${CMAKE_CURRENT_SOURCE_DIR}/../schema/${_name}.json)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${_file})

@@ -7,13 +7,14 @@ at most 5. A server rounds both here before a device sees them.
 
 from __future__ import annotations
 
+import base64
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-__all__ = ["COEFFICIENT_BITS", "MOST_CODE", "SCALE_BITS", "Direction", "packed", "rounded"]
+__all__ = ["COEFFICIENT_BITS", "MOST_CODE", "SCALE_BITS", "Direction", "coefficients_text", "packed", "rounded"]
 
 COEFFICIENT_BITS = 12
 SCALE_BITS = 5
@@ -49,6 +50,17 @@ def rounded(number: float, bits: int = COEFFICIENT_BITS) -> float:
     """The nearest number of so many significant bits, half to even."""
     mantissa, exponent = math.frexp(number)
     return math.ldexp(round(math.ldexp(mantissa, bits)), exponent - bits)
+
+
+def coefficients_text(coefficients: Sequence[float]) -> str:
+    """Coefficients in base64, three bytes each: the upper three of a float32, the highest first.
+
+    They are rounded to COEFFICIENT_BITS, so the byte that is left out is zero.
+    """
+    numbers = np.array([rounded(number) for number in coefficients], ">f4")
+    if not np.isfinite(numbers).all():
+        raise ValueError("a coefficient that float32 cannot hold")
+    return base64.b64encode(numbers.view(np.uint8).reshape(-1, 4)[:, :3].tobytes()).decode()
 
 
 def packed(columns: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

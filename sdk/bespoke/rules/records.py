@@ -51,11 +51,15 @@ class Forgotten:
     example:          whether the state had the example
     accepted_deleted: deleted versions, whose runs had seen it
     run_stopped:      whether an unfinished run had seen it and was stopped
+    numbers_dropped:  rounds of federated learning whose numbers it had entered and that no server has confirmed: they are dropped
+    rounds:           all rounds that it had entered. What was sent of them cannot be recalled.
     """
 
     example: bool
     accepted_deleted: int
     run_stopped: bool
+    numbers_dropped: int = 0
+    rounds: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -166,3 +170,77 @@ class Classification:
 
     label: str
     log_probability: float
+
+
+FederationStep = Literal["ask", "fetch", "take_part", "wait", "done"]
+NotMeasured = Literal["not_asked", "measured_before", "no_examples", "budget_spent", "not_finite", "another_adapter"]
+
+
+@dataclass(frozen=True)
+class FederationStatus:
+    """What the user takes part in, and what it has cost.
+
+    task:          name of what is learned together; None if the bundle has no federation
+    joined:        whether the user has given consent
+    round:         last round that the shared adapter has followed
+    rounds_sent:   rounds of which numbers were made to be sent
+    pending:       rounds whose numbers no server has confirmed yet
+    spent:         what these rounds have cost (rho of zero-concentrated differential privacy)
+    budget:        most that may be spent; None: no limit, because there is no noise
+    epsilon_spent: epsilon that follows from `spent` at a delta of 1e-5; None without noise, which promises nothing
+    explanation:   what leaves the device, in words for the user
+    """
+
+    task: str | None
+    joined: bool
+    round: int
+    rounds_sent: int
+    pending: int
+    spent: float
+    budget: float | None
+    epsilon_spent: float | None
+    explanation: str
+
+
+@dataclass(frozen=True)
+class FederationRequest:
+    """What the app does next for the federation.
+
+    step:         "ask": post `body` to the server; "fetch": get `size` bytes of the file `sha256` from `offset` on; "take_part":
+                  call that verb; "wait": ask again after `wait_seconds`; "done": the task has ended
+    task:         name of the federation
+    body:         the document to post, JSON (device_document); empty for other steps
+    sha256:       the file to fetch; empty for other steps
+    offset, size: bytes of the file that are wanted
+    wait_seconds: 0 for other steps
+    """
+
+    step: FederationStep
+    task: str
+    body: str
+    sha256: str
+    offset: int
+    size: int
+    wait_seconds: float
+
+
+@dataclass(frozen=True)
+class FederationReport:
+    """What taking part has done.
+
+    round:                the round that the shared adapter has followed now
+    followed:             rounds followed in this call
+    measured:             round whose numbers were made in this call, or None
+    numbers:              how many
+    not_measured_because: why none was made
+    differs:              whether the adapter was not the server's after a round. The next request asks for a snapshot.
+    seconds:              duration of the call
+    """
+
+    round: int
+    followed: int
+    measured: int | None
+    numbers: int
+    not_measured_because: NotMeasured | None
+    differs: bool
+    seconds: float

@@ -41,6 +41,37 @@ public struct Runtime: RawRepresentable, Codable, Hashable, Sendable {
     public static let gpuInterpreter = Runtime(rawValue: "gpu_interpreter")
 }
 
+/// What `not_measured_because` may say. Later versions may say more.
+public struct NotMeasuredBecause: RawRepresentable, Codable, Hashable, Sendable {
+    public let rawValue: String
+
+    public init(rawValue: String) {
+        self.rawValue = rawValue
+    }
+
+    public static let notAsked = NotMeasuredBecause(rawValue: "not_asked")
+    public static let measuredBefore = NotMeasuredBecause(rawValue: "measured_before")
+    public static let noExamples = NotMeasuredBecause(rawValue: "no_examples")
+    public static let budgetSpent = NotMeasuredBecause(rawValue: "budget_spent")
+    public static let notFinite = NotMeasuredBecause(rawValue: "not_finite")
+    public static let anotherAdapter = NotMeasuredBecause(rawValue: "another_adapter")
+}
+
+/// What `step` may say. Later versions may say more.
+public struct Step: RawRepresentable, Codable, Hashable, Sendable {
+    public let rawValue: String
+
+    public init(rawValue: String) {
+        self.rawValue = rawValue
+    }
+
+    public static let ask = Step(rawValue: "ask")
+    public static let fetch = Step(rawValue: "fetch")
+    public static let takePart = Step(rawValue: "take_part")
+    public static let wait = Step(rawValue: "wait")
+    public static let done = Step(rawValue: "done")
+}
+
 /// What `judged_on` may say. Later versions may say more.
 public struct JudgedOn: RawRepresentable, Codable, Hashable, Sendable {
     public let rawValue: String
@@ -251,20 +282,119 @@ public struct ExampleInfo: Codable, Hashable, Sendable {
     }
 }
 
+/// What taking part has done.
+///
+/// round:                the round that the shared adapter has followed now
+/// followed:             rounds followed in this call
+/// measured:             round whose numbers were made in this call, or None
+/// numbers:              how many
+/// not_measured_because: why none was made
+/// differs:              whether the adapter was not the server's after a round. The next request asks for a snapshot.
+/// seconds:              duration of the call
+public struct FederationReport: Codable, Hashable, Sendable {
+    public let round: Int64
+    public let followed: Int64
+    public let measured: Int64?
+    public let numbers: Int64
+    public let notMeasuredBecause: NotMeasuredBecause?
+    public let differs: Bool
+    public let seconds: Double
+
+    enum CodingKeys: String, CodingKey {
+        case round
+        case followed
+        case measured
+        case numbers
+        case notMeasuredBecause = "not_measured_because"
+        case differs
+        case seconds
+    }
+}
+
+/// What the app does next for the federation.
+///
+/// step:         "ask": post `body` to the server; "fetch": get `size` bytes of the file `sha256` from `offset` on; "take_part":
+///               call that verb; "wait": ask again after `wait_seconds`; "done": the task has ended
+/// task:         name of the federation
+/// body:         the document to post, JSON (device_document); empty for other steps
+/// sha256:       the file to fetch; empty for other steps
+/// offset, size: bytes of the file that are wanted
+/// wait_seconds: 0 for other steps
+public struct FederationRequest: Codable, Hashable, Sendable {
+    public let step: Step
+    public let task: String
+    public let body: String
+    public let sha256: String
+    public let offset: Int64
+    public let size: Int64
+    public let waitSeconds: Double
+
+    enum CodingKeys: String, CodingKey {
+        case step
+        case task
+        case body
+        case sha256
+        case offset
+        case size
+        case waitSeconds = "wait_seconds"
+    }
+}
+
+/// What the user takes part in, and what it has cost.
+///
+/// task:          name of what is learned together; None if the bundle has no federation
+/// joined:        whether the user has given consent
+/// round:         last round that the shared adapter has followed
+/// rounds_sent:   rounds of which numbers were made to be sent
+/// pending:       rounds whose numbers no server has confirmed yet
+/// spent:         what these rounds have cost (rho of zero-concentrated differential privacy)
+/// budget:        most that may be spent; None: no limit, because there is no noise
+/// epsilon_spent: epsilon that follows from `spent` at a delta of 1e-5; None without noise, which promises nothing
+/// explanation:   what leaves the device, in words for the user
+public struct FederationStatus: Codable, Hashable, Sendable {
+    public let task: String?
+    public let joined: Bool
+    public let round: Int64
+    public let roundsSent: Int64
+    public let pending: Int64
+    public let spent: Double
+    public let budget: Double?
+    public let epsilonSpent: Double?
+    public let explanation: String
+
+    enum CodingKeys: String, CodingKey {
+        case task
+        case joined
+        case round
+        case roundsSent = "rounds_sent"
+        case pending
+        case spent
+        case budget
+        case epsilonSpent = "epsilon_spent"
+        case explanation
+    }
+}
+
 /// What forgetting an example did.
 ///
 /// example:          whether the state had the example
 /// accepted_deleted: deleted versions, whose runs had seen it
 /// run_stopped:      whether an unfinished run had seen it and was stopped
+/// numbers_dropped:  rounds of federated learning whose numbers it had entered and that no server has confirmed: they are dropped
+/// rounds:           all rounds that it had entered. What was sent of them cannot be recalled.
 public struct Forgotten: Codable, Hashable, Sendable {
     public let example: Bool
     public let acceptedDeleted: Int64
     public let runStopped: Bool
+    public let numbersDropped: Int64
+    public let rounds: [Int64]
 
     enum CodingKeys: String, CodingKey {
         case example
         case acceptedDeleted = "accepted_deleted"
         case runStopped = "run_stopped"
+        case numbersDropped = "numbers_dropped"
+        case rounds
     }
 }
 

@@ -34,6 +34,29 @@ enum class Runtime {
     UNKNOWN,
 }
 
+/** What `not_measured_because` may say. */
+@Serializable
+enum class NotMeasuredBecause {
+    @SerialName("not_asked") NOT_ASKED,
+    @SerialName("measured_before") MEASURED_BEFORE,
+    @SerialName("no_examples") NO_EXAMPLES,
+    @SerialName("budget_spent") BUDGET_SPENT,
+    @SerialName("not_finite") NOT_FINITE,
+    @SerialName("another_adapter") ANOTHER_ADAPTER,
+    UNKNOWN,
+}
+
+/** What `step` may say. */
+@Serializable
+enum class Step {
+    @SerialName("ask") ASK,
+    @SerialName("fetch") FETCH,
+    @SerialName("take_part") TAKE_PART,
+    @SerialName("wait") WAIT,
+    @SerialName("done") DONE,
+    UNKNOWN,
+}
+
 /** What `judged_on` may say. */
 @Serializable
 enum class JudgedOn {
@@ -186,17 +209,91 @@ data class ExampleInfo(
 )
 
 /**
+ * What taking part has done.
+ *
+ * round:                the round that the shared adapter has followed now
+ * followed:             rounds followed in this call
+ * measured:             round whose numbers were made in this call, or None
+ * numbers:              how many
+ * not_measured_because: why none was made
+ * differs:              whether the adapter was not the server's after a round. The next request asks for a snapshot.
+ * seconds:              duration of the call
+ */
+@Serializable
+data class FederationReport(
+    @SerialName("round") val round: Long,
+    @SerialName("followed") val followed: Long,
+    @SerialName("measured") val measured: Long?,
+    @SerialName("numbers") val numbers: Long,
+    @SerialName("not_measured_because") val notMeasuredBecause: NotMeasuredBecause? = NotMeasuredBecause.UNKNOWN,
+    @SerialName("differs") val differs: Boolean,
+    @SerialName("seconds") val seconds: Double,
+)
+
+/**
+ * What the app does next for the federation.
+ *
+ * step:         "ask": post `body` to the server; "fetch": get `size` bytes of the file `sha256` from `offset` on; "take_part":
+ *               call that verb; "wait": ask again after `wait_seconds`; "done": the task has ended
+ * task:         name of the federation
+ * body:         the document to post, JSON (device_document); empty for other steps
+ * sha256:       the file to fetch; empty for other steps
+ * offset, size: bytes of the file that are wanted
+ * wait_seconds: 0 for other steps
+ */
+@Serializable
+data class FederationRequest(
+    @SerialName("step") val step: Step = Step.UNKNOWN,
+    @SerialName("task") val task: String,
+    @SerialName("body") val body: String,
+    @SerialName("sha256") val sha256: String,
+    @SerialName("offset") val offset: Long,
+    @SerialName("size") val size: Long,
+    @SerialName("wait_seconds") val waitSeconds: Double,
+)
+
+/**
+ * What the user takes part in, and what it has cost.
+ *
+ * task:          name of what is learned together; None if the bundle has no federation
+ * joined:        whether the user has given consent
+ * round:         last round that the shared adapter has followed
+ * rounds_sent:   rounds of which numbers were made to be sent
+ * pending:       rounds whose numbers no server has confirmed yet
+ * spent:         what these rounds have cost (rho of zero-concentrated differential privacy)
+ * budget:        most that may be spent; None: no limit, because there is no noise
+ * epsilon_spent: epsilon that follows from `spent` at a delta of 1e-5; None without noise, which promises nothing
+ * explanation:   what leaves the device, in words for the user
+ */
+@Serializable
+data class FederationStatus(
+    @SerialName("task") val task: String?,
+    @SerialName("joined") val joined: Boolean,
+    @SerialName("round") val round: Long,
+    @SerialName("rounds_sent") val roundsSent: Long,
+    @SerialName("pending") val pending: Long,
+    @SerialName("spent") val spent: Double,
+    @SerialName("budget") val budget: Double?,
+    @SerialName("epsilon_spent") val epsilonSpent: Double?,
+    @SerialName("explanation") val explanation: String,
+)
+
+/**
  * What forgetting an example did.
  *
  * example:          whether the state had the example
  * accepted_deleted: deleted versions, whose runs had seen it
  * run_stopped:      whether an unfinished run had seen it and was stopped
+ * numbers_dropped:  rounds of federated learning whose numbers it had entered and that no server has confirmed: they are dropped
+ * rounds:           all rounds that it had entered. What was sent of them cannot be recalled.
  */
 @Serializable
 data class Forgotten(
     @SerialName("example") val example: Boolean,
     @SerialName("accepted_deleted") val acceptedDeleted: Long,
     @SerialName("run_stopped") val runStopped: Boolean,
+    @SerialName("numbers_dropped") val numbersDropped: Long,
+    @SerialName("rounds") val rounds: List<Long>,
 )
 
 /**
