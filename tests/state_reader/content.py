@@ -40,6 +40,12 @@ _QUERIES_SINCE_3 = {
     "best_steps": "SELECT run, step, sha256 FROM best_steps ORDER BY run",
 }
 _QUERIES_SINCE_5 = {"answers": "SELECT run, step, prompt, hex(tokens) FROM answers ORDER BY run, step, prompt"}
+_QUERIES_SINCE_6 = {
+    "federations": "SELECT task, joined_at IS NULL, spent, round, differs, adapter, sha256, document, done FROM federations",
+    "rounds": "SELECT task, round FROM rounds ORDER BY task, round",
+    "outbox": "SELECT task, round, numbers FROM outbox ORDER BY task, round",
+    "round_examples": "SELECT task, round, id FROM round_examples JOIN examples ON key = example ORDER BY task, round, key",
+}
 _MEASURED = ("losses", *_QUERIES_SINCE_3, *_QUERIES_SINCE_5)
 
 
@@ -47,7 +53,7 @@ def summary(connection: sqlite3.Connection) -> dict[str, Any]:
     """Counts, where the newest run stands, and digests."""
     version = version_of(connection)
     queries = _QUERIES | (_QUERIES_SINCE_2 if version > 1 else {}) | (_QUERIES_SINCE_3 if version > 2 else {})
-    queries |= _QUERIES_SINCE_5 if version > 4 else {}
+    queries |= (_QUERIES_SINCE_5 if version > 4 else {}) | (_QUERIES_SINCE_6 if version > 5 else {})
     digests = {what: digest(connection.execute(query).fetchall()) for what, query in queries.items()}
 
     def count(table: str, where: str = "1") -> int:

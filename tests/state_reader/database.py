@@ -23,7 +23,7 @@ from findings import Findings
 
 FILE = "state.sqlite"
 PARTS = (FILE, FILE + "-wal", FILE + "-shm")
-APPLICATION_ID, VERSIONS = 0x62737001, (1, 2, 3, 4, 5)
+APPLICATION_ID, VERSIONS = 0x62737001, (1, 2, 3, 4, 5, 6)
 
 # table -> its columns in order: (name, type, may be NULL, place in the primary key)
 Columns = list[tuple[str, str, bool, int]]
@@ -64,6 +64,13 @@ TABLES: dict[str, Columns] = {
         "judgements": "run INTEGER key, step INTEGER key, loss REAL",
         "best_steps": "run INTEGER key, step INTEGER, file TEXT, sha256 TEXT, bytes INTEGER",
         "answers": "run INTEGER key, step INTEGER key, prompt TEXT key, tokens BLOB",
+        "federations": (
+            "task TEXT key, joined_at TEXT?, spent REAL, round INTEGER, differs INTEGER, adapter TEXT?, file TEXT?, sha256 TEXT?, "
+            "bytes INTEGER?, document TEXT?, done INTEGER, wait_seconds REAL, heard_at INTEGER"
+        ),
+        "rounds": "task TEXT key, round INTEGER key, measured_at TEXT",
+        "outbox": "task TEXT key, round INTEGER key, numbers TEXT",
+        "round_examples": "task TEXT key, round INTEGER key, example INTEGER key",
     }.items()
 }
 NEW_IN = {  # tables and columns
@@ -71,8 +78,13 @@ NEW_IN = {  # tables and columns
     3: {"judgements", "best_steps"},
     4: {"bytes_written", "text_rules"},
     5: {"answers"},
+    6: {"federations", "rounds", "outbox", "round_examples"},
 }
-INDICES = {"run_examples_by_example": "run_examples", "metrics_by_run": "metrics"}
+INDICES = {
+    "run_examples_by_example": "run_examples",
+    "metrics_by_run": "metrics",
+    "round_examples_by_example": "round_examples",
+}
 REFERENCES = {
     "example_rows": {("example", "examples", "key")},
     "run_examples": {("example", "examples", "key"), ("run", "runs", "id")},
@@ -82,6 +94,9 @@ REFERENCES = {
     "judgements": {("run", "runs", "id")},
     "best_steps": {("run", "runs", "id")},
     "answers": {("run", "runs", "id")},
+    "rounds": {("task", "federations", "task")},
+    "outbox": {("task", "rounds", "task"), ("round", "rounds", "round")},
+    "round_examples": {("example", "examples", "key"), ("task", "rounds", "task"), ("round", "rounds", "round")},
 }
 AUTOINCREMENT = {"examples": "key", "runs": "id", "slots": "id", "versions": "id"}
 _OF_SQLITE = "sqlite_"  # what it makes itself: sqlite_sequence, indices of UNIQUE

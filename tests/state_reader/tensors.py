@@ -23,8 +23,9 @@ LOCKS = {"files.lock": b"created", "trainer.lock": b'{"pid":'}
 SCRATCH = "scratch"
 HASHES = "hashes"  # hashes of the bundle's files; nothing of the user and no promise
 RESERVE = "reserve"  # room on the disk: zeros
-NAME = re.compile(r"(slot|best|accepted)_[0-9]{8,19}_[0-9a-f]{8}\.safetensors")
-LEFT_BY_KILLED = re.compile(r"(slot|best|accepted)_[0-9]{8,19}_[0-9a-f]{8}\.safetensors(\.partial)?")
+RECEIVED = "received"  # a folder of what a server sends; nothing of the user
+NAME = re.compile(r"(slot|best|accepted|shared)_[0-9]{8,19}_[0-9a-f]{8}\.safetensors")
+LEFT_BY_KILLED = re.compile(r"(slot|best|accepted|shared)_[0-9]{8,19}_[0-9a-f]{8}\.safetensors(\.partial)?")
 
 
 def check_folder(folder: Path, named: set[str], findings: Findings) -> list[str]:
@@ -32,6 +33,8 @@ def check_folder(folder: Path, named: set[str], findings: Findings) -> list[str]
     left = []
     for name in sorted(os.listdir(folder)):
         found = os.lstat(folder / name)
+        if name == RECEIVED and stat.S_ISDIR(found.st_mode):
+            continue
         if not findings.check(stat.S_ISREG(found.st_mode), "folder", name, "a link, a folder or a device"):
             continue
         mode = stat.S_IMODE(found.st_mode)
@@ -65,8 +68,10 @@ def check_tensor_files(
     named: set[str] = set()
     methods = dict(connection.execute("SELECT file, method FROM slots JOIN runs ON runs.id = slots.run"))
     kinds = {"slots": "slot", "versions": "accepted"} | ({"best_steps": "best"} if version_of(connection) > 2 else {})
+    kinds |= {"federations": "shared"} if version_of(connection) > 5 else {}
     for table, kind in kinds.items():
-        for file, sha256, size in connection.execute(f"SELECT file, sha256, bytes FROM {table} ORDER BY file"):
+        rows = f"SELECT file, sha256, bytes FROM {table} WHERE file IS NOT NULL ORDER BY file"
+        for file, sha256, size in connection.execute(rows):
             findings.check(file not in named, "files", table, f"{file}, named twice")
             named.add(file)
             if findings.check(

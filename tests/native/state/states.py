@@ -98,4 +98,4 @@ def all_bytes(folder: Path) -> bytes:
     return b"\0\n".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
-OLD = {version: Path(__file__).with_name(f"state_of_version_{version}.zip") for version in (1, 2, 3, 4)}
+OLD = {version: Path(__file__).with_name(f"state_of_version_{version}.zip") for version in (1, 2, 3, 4, 5)}

@@ -47,6 +47,18 @@ bool forget_run(Database& database, int64_t run) {
   return unfinished;
 }
 
+// Numbers of rounds that the example had entered. Those that are still to be sent are dropped.
+void forget_numbers(Database& database, int64_t example, Forgotten& forgotten) {
+  Statement entered(database, "SELECT task, round FROM round_examples WHERE example = ? ORDER BY round");
+  entered.bind(example);
+  while (entered.step()) {
+    const std::string task = entered.text(0);
+    forgotten.rounds.push_back(entered.number(1));
+    Statement(database, "DELETE FROM outbox WHERE task = ? AND round = ?").bind(task).bind(entered.number(1)).run();
+    forgotten.numbers_dropped += database.changed();
+  }
+}
+
 Forgotten forget_example(Database& database, const std::string& id) {
   Transaction transaction(database);
   std::optional<int64_t> key;
@@ -67,6 +79,7 @@ Forgotten forget_example(Database& database, const std::string& id) {
     forgotten.accepted_deleted += database.changed();
     forgotten.run_stopped |= forget_run(database, run);
   }
+  forget_numbers(database, *key, forgotten);
   Statement(database, "DELETE FROM examples WHERE key = ?").bind(*key).run();
   drop_losses(database);
   zero_free_space(database);
@@ -80,6 +93,12 @@ void forget_all_runs(Database& database) {
   database.execute("DELETE FROM versions");
   drop_losses(database);
   database.execute("DELETE FROM runs");  // cascades to slots, journal, metrics, judgements, best steps, answers, lists of examples
+
+  // What was learned together goes too, and what was to be sent. Consent stays, and what has been spent can never be spent again.
+  database.execute("DELETE FROM outbox");
+  database.execute(
+      "UPDATE federations SET round = 0, differs = 0, adapter = NULL, file = NULL, sha256 = NULL, bytes = NULL, document = NULL, "
+      "done = 0, wait_seconds = 0");
 }
 
 Forgotten StateStore::forget(const std::string& id) {

@@ -68,6 +68,8 @@ struct Forgotten {
   bool example = false;          // it was there
   int64_t accepted_deleted = 0;  // adapters that had seen it
   bool run_stopped = false;      // an unfinished run had
+  int64_t numbers_dropped = 0;   // of rounds that it had entered, and that no server has confirmed
+  std::vector<int64_t> rounds;   // that it had entered
 };
 
 struct RowPlace {  // a row of an example; its tokens stay in the database until `read_row`

@@ -90,7 +90,9 @@ std::string StateStore::scratch_path() const { return folder_ + "/" + kScratchFi
 void StateStore::sweep(bool overwrite) {
   std::vector<std::string> named;
   {
-    Statement statement(*database_, "SELECT file FROM slots UNION SELECT file FROM best_steps UNION SELECT file FROM versions");
+    Statement statement(*database_,
+                        "SELECT file FROM slots UNION SELECT file FROM best_steps UNION SELECT file FROM versions "
+                        "UNION SELECT file FROM federations WHERE file IS NOT NULL");
     while (statement.step()) named.push_back(statement.text(0));
   }
   sweep_tensor_files(folder_, named, overwrite);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "error.h"
+#include "state/federation.h"
 #include "state/records.h"
 
 namespace bespoke {
@@ -150,6 +151,24 @@ class StateStore {
   // Tensors of the adapter that answers, verified; none: the base does. Asked for one after the other, another process may have taken
   // the version away in between. `version`: its id; 0: the base.
   std::optional<MappedTensors> answering(int64_t* version = nullptr);
+
+  // Federated learning, by the name of the task (state/federation.h)
+  std::optional<Federation> federation(const std::string& task);  // none: the user has never joined it
+  void join_federation(const std::string& task);
+  void leave_federation(const std::string& task);  // what was to be sent goes, and the shared adapter; what was spent stays known
+  // What a server has sent, to work through. It replaces the one before, and confirms numbers of these rounds. Without a `document` it
+  // only does that. False, and nothing kept, where the user has left.
+  bool keep_document(const std::string& task, const std::optional<std::string>& document, const std::vector<int64_t>& taken, bool done,
+                     double wait_seconds);
+  void drop_document(const std::string& task, const std::string& document);  // unless another one has come meanwhile
+  // The adapter after a round. `adapter` null: it is the one before. `measured`: numbers of a round, journaled before they are offered.
+  // They are left out where one of their examples was forgotten meanwhile. False, and nothing kept, where the user has left or the
+  // adapter was another one meanwhile.
+  bool commit_rounds(const std::string& task, const FollowedRounds& followed, const std::vector<StateTensor>* adapter,
+                     const RoundNumbers* measured);
+  std::optional<MappedTensors> shared_adapter(const std::string& task);  // verified; none before the first round
+  std::vector<RoundNumbers> outbox(const std::string& task);
+  bool has_measured(const std::string& task, int64_t round);
 
   // Losses that the gate measured: of a version, of the base (0), or of what a run has learned (minus its id), on rows that `rows` names.
   // None is kept of a version that has gone or a run that has ended.

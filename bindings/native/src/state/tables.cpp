@@ -99,6 +99,28 @@ CREATE TABLE answers (
   prompt TEXT NOT NULL, tokens BLOB NOT NULL CHECK (length(tokens) % 4 = 0),
   PRIMARY KEY (run, step, prompt)
 ) STRICT, WITHOUT ROWID;
+)",
+                                       R"(
+CREATE TABLE federations (
+  task TEXT NOT NULL PRIMARY KEY, joined_at TEXT, spent REAL NOT NULL CHECK (spent >= 0), round INTEGER NOT NULL CHECK (round >= 0),
+  differs INTEGER NOT NULL CHECK (differs IN (0, 1)), adapter TEXT, file TEXT UNIQUE, sha256 TEXT, bytes INTEGER,
+  document TEXT, done INTEGER NOT NULL CHECK (done IN (0, 1)), wait_seconds REAL NOT NULL CHECK (wait_seconds >= 0), heard_at INTEGER NOT NULL,
+  CHECK ((round = 0) = (file IS NULL) AND (file IS NULL) = (adapter IS NULL) AND (file IS NULL) = (sha256 IS NULL)
+    AND (file IS NULL) = (bytes IS NULL))
+) STRICT, WITHOUT ROWID;
+CREATE TABLE rounds (
+  task TEXT NOT NULL REFERENCES federations (task) ON DELETE CASCADE, round INTEGER NOT NULL CHECK (round > 0), measured_at TEXT NOT NULL,
+  PRIMARY KEY (task, round)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE outbox (
+  task TEXT NOT NULL, round INTEGER NOT NULL, numbers TEXT NOT NULL, PRIMARY KEY (task, round),
+  FOREIGN KEY (task, round) REFERENCES rounds (task, round) ON DELETE CASCADE
+) STRICT, WITHOUT ROWID;
+CREATE TABLE round_examples (
+  task TEXT NOT NULL, round INTEGER NOT NULL, example INTEGER NOT NULL REFERENCES examples (key) ON DELETE CASCADE,
+  PRIMARY KEY (task, round, example), FOREIGN KEY (task, round) REFERENCES rounds (task, round) ON DELETE CASCADE
+) STRICT, WITHOUT ROWID;
+CREATE INDEX round_examples_by_example ON round_examples (example);
 )"};
 constexpr int64_t kVersion = std::size(kSteps);
 

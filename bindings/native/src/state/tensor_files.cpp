@@ -24,6 +24,7 @@ namespace bespoke {
 const char* const kSlotKind = "slot";
 const char* const kBestKind = "best";
 const char* const kAcceptedKind = "accepted";
+const char* const kSharedKind = "shared";
 
 namespace {
 
@@ -134,7 +135,7 @@ bool is_tensor_file(std::string_view name, bool leftover) {
   constexpr std::string_view partial = ".partial";
   auto ends_with = [&](std::string_view end) { return name.size() >= end.size() && name.substr(name.size() - end.size()) == end; };
   size_t kind = 0;
-  for (const std::string_view begin : {kSlotKind, kBestKind, kAcceptedKind})
+  for (const std::string_view begin : {kSlotKind, kBestKind, kAcceptedKind, kSharedKind})
     if (name.substr(0, begin.size()) == begin && name.substr(begin.size(), 1) == "_") kind = begin.size() + 1;
   if (!kind) return false;
   if (leftover && ends_with(partial)) name.remove_suffix(partial.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors of a committed step, of the best one of a run or of an accepted adapter: safetensors files that the database names with their
-// sha256; streamed from where the tensors lie, read as a mapping.
+// Tensors of a committed step, of the best one of a run, of an accepted adapter or of the shared one: safetensors files that the database
+// names with their sha256; streamed from where the tensors lie, read as a mapping.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@ namespace bespoke {
 extern const char* const kSlotKind;      // "slot"
 extern const char* const kBestKind;      // "best"
 extern const char* const kAcceptedKind;  // "accepted"
+extern const char* const kSharedKind;    // "shared"
 
 struct TensorFile {  // what the database keeps of one
   std::string file, sha256;
