@@ -54,6 +54,7 @@ LAYERS = (
     "conversation",
     "corrections",
     "engines",
+    "federation",
     "answering",
     "personal_model",
     "bench",

@@ -21,6 +21,7 @@ from bespoke.corrections import corrected_text, messages_of
 from bespoke.engines import engine_for
 from bespoke.errors import AdapterError, ConfigError, DataError, kind_of, shown
 from bespoke.examples import Examples
+from bespoke.federation import Federation
 from bespoke.remedies import setting
 from bespoke.rules.records import AdapterFormat, AddedExample, PlannedTraining, Run, Version
 from bespoke.rules.report import Progress, TrainReport
@@ -37,12 +38,14 @@ class PersonalModel(AnsweringModel):
 
     Attributes:
         examples: The user's examples: add, list, forget.
+        federation: The user's part in what users learn together.
     """
 
     def __init__(self, bundle: Bundle, core: Handle, engine: Engine, memory_bytes: int | None) -> None:
         super().__init__(bundle, core, engine)
         self._memory_bytes = memory_bytes
         self.examples = Examples(core)
+        self.federation = Federation(core, engine)
 
     @classmethod
     def open(

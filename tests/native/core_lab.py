@@ -74,8 +74,11 @@ class Core:
         threads: int = 1,
         limit_mb: float | None = None,
         engine: str | None = None,
+        verb: str = "train",
     ) -> Ended:
-        """One process. It is killed so many seconds after its start, or after it said that a step was done, which it then commits.
+        """One process, of `train` or of another verb that computes.
+
+        It is killed so many seconds after its start, or after it said that a step was done, which it then commits.
 
         `fault`: (call, mode, error number) as in faults.c. `log`: where the calls that change a file are listed.
         `limit_mb`: of addresses that may be written to. `engine`: another one than the core's own.
@@ -86,7 +89,7 @@ class Core:
             call, mode, error = fault or (NEVER, 0, 0)
             environment |= {"LD_PRELOAD": str(self.faults), "FAULTS_ARM": f"{call}:{mode}:{error}"}
             environment |= {} if log is None else {"FAULTS_LOG": str(log)}
-        wanted = {"verb": "train", "bundle": str(self.bundle), "state": str(state), "threads": threads, "memory_mb": -1}
+        wanted = {"verb": verb, "bundle": str(self.bundle), "state": str(state), "threads": threads, "memory_mb": -1}
         wanted |= {"run_steps": run_steps, "most_steps": most_steps, "engine": engine}
 
         def limited() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bespoke import Lora, Personalizer, Training
+from bespoke import Federation, Lora, Personalizer, Training
 from bespoke.bundle.reader import read_bundle
 from bespoke.reference.machine import Machine
 from bespoke.rules.batches import TokenBatch
@@ -27,13 +27,21 @@ METHODS: dict[str, Any] = {
 }
 
 
-def federated_bundle(place: Path) -> Path:
+def federated_bundle(place: Path, federation: Federation | None = None, batch_size: int = 2) -> Path:
     """Of a tiny model with whole panels of weights and the edges of others."""
     sizes = {"hidden_size": 72, "intermediate_size": 136, "num_hidden_layers": 2, "head_dim": 18}
     model = tiny_model("llama", place / "model", num_attention_heads=4, **sizes)
-    training = Training(sequence_lengths=(LENGTH,), batch_size=2, steps=10)
+    training = Training(sequence_lengths=(LENGTH,), batch_size=batch_size, steps=10)
     personalizer = Personalizer(
-        model, METHODS, "executorch", lora=Lora(rank=3), training=training, licence="apache-2.0", data=None, text=False
+        model,
+        METHODS,
+        "executorch",
+        lora=Lora(rank=3),
+        training=training,
+        licence="apache-2.0",
+        data=None,
+        text=False,
+        federation=federation,
     )
     personalizer.build(place / "federated.bundle")
     return place / "federated.bundle"

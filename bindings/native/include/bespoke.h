@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bespoke's device core: one user's model. Opens a bundle and the user's state, trains, judges, and says what it did. C API 1.0:
+ * bespoke's device core: one user's model. Opens a bundle and the user's state, trains, judges, and says what it did. C API 1.1:
  * what an app is compiled against today runs with every later library of version 1 (layout.txt).
  *
  * Threads   Any function may be called from any thread. Calls that compute (train, evaluate, verify, next, score, classify) run one at a
@@ -304,6 +304,53 @@ BESPOKE_CHECKED bespoke_status bespoke_evaluate(bespoke_model* model, bespoke_te
 /* Runs the bundle's golden vectors (verify_report), one entry for each check. BESPOKE_GOLDEN_MISMATCH where one fails. */
 BESPOKE_CHECKED bespoke_status bespoke_verify(bespoke_model* model, const bespoke_call* BESPOKE_NULL call,
                                               char* BESPOKE_NULL* BESPOKE_NULL report, bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
+
+/* ---- federated learning (from 1.1 on) ---------------------------------------------------------------------------------- */
+
+/* The core has no network of its own. The app carries what passes between it and the server of a bundle's federation:
+ *
+ *   request     what to do next: post a document, fetch a file, take part, wait
+ *   respond     takes what came for it
+ *   take_part   follows the rounds that have ended, and measures for the one that is open
+ *
+ * and again. A file may also be fetched while take_part computes: it waits for those that it needs. Without the user's consent all of
+ * them are BESPOKE_CONFIG_ERROR, and so they are with a bundle that has no federation. */
+
+/* Gives the user's consent, for the task that the bundle names. Show what `explanation` of bespoke_federation_status says first. */
+BESPOKE_CHECKED bespoke_status bespoke_federation_join(bespoke_model* model, const bespoke_call* BESPOKE_NULL call,
+                                                       bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
+
+/* Takes the consent back: what was to be sent is deleted, and the shared adapter. An adapter that was adopted goes on answering. What was
+ * sent cannot be recalled, and what it cost stays spent. */
+BESPOKE_CHECKED bespoke_status bespoke_federation_leave(bespoke_model* model, const bespoke_call* BESPOKE_NULL call,
+                                                        bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
+
+/* What the user takes part in, and what it has cost (federation_status). */
+BESPOKE_CHECKED bespoke_status bespoke_federation_status(bespoke_model* model, char* BESPOKE_NULL* BESPOKE_NULL status,
+                                                         bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
+
+/* What to do next (federation_request). Numbers that were made are in the document again and again until the server confirms them. */
+BESPOKE_CHECKED bespoke_status bespoke_federation_request(bespoke_model* model, char* BESPOKE_NULL* BESPOKE_NULL request,
+                                                          bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
+
+/* Takes what came for a request: the server's answer, or bytes of a file. BESPOKE_SIGNATURE_ERROR where the bundle's server has not signed
+ * it, BESPOKE_DATA_ERROR where it is not what a server may send. Nothing has changed then. */
+BESPOKE_CHECKED bespoke_status bespoke_federation_respond(bespoke_model* model, bespoke_text request, bespoke_text response,
+                                                          const bespoke_call* BESPOKE_NULL call,
+                                                          bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
+
+/* Follows the rounds that have ended, and measures (federation_report). A number is clipped, noised and kept before it is offered.
+ * BESPOKE_STATE_LOCKED while somebody trains. */
+BESPOKE_CHECKED bespoke_status bespoke_federation_take_part(bespoke_model* model, const bespoke_call* BESPOKE_NULL call,
+                                                            char* BESPOKE_NULL* BESPOKE_NULL report,
+                                                            bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
+
+/* Judges the shared adapter by the user's own examples, as bespoke_train judges what it learned (train_report). Where it is accepted it
+ * answers from now on, and the next run starts from it. What a run learns from the user is never sent. BESPOKE_STATE_ERROR before the first
+ * round and where a run is unfinished. */
+BESPOKE_CHECKED bespoke_status bespoke_federation_adopt(bespoke_model* model, const bespoke_call* BESPOKE_NULL call,
+                                                        char* BESPOKE_NULL* BESPOKE_NULL report,
+                                                        bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* ---- answers ----------------------------------------------------------------------------------------------------------- */
 

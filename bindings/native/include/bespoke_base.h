@@ -10,7 +10,7 @@
 
 /* The version of this API. A library runs with clients of its own major version that are as old as it or older. */
 #define BESPOKE_API_MAJOR 1
-#define BESPOKE_API_MINOR 0
+#define BESPOKE_API_MINOR 1
 
 #if defined(_WIN32)
 #define BESPOKE_API

@@ -49,8 +49,18 @@ static void verbs_refuse_nulls(void) {
   EXPECT(is(error, code, "ConfigError"));
   code = bespoke_reset_for_new_base(NULL, text(state), NULL, NULL, &error);
   EXPECT(is(error, code, "ConfigError"));
+  code = bespoke_federation_respond(NULL, text("{}"), text("{}"), NULL, &error);
+  EXPECT(is(error, code, "ConfigError"));
   bespoke_options options = plain();
   bespoke_model* model = opened(&options);
+  EXPECT(bespoke_federation_status(model, &given, NULL) == 0 && strstr(given, "\"task\":null"));
+  bespoke_free(given);
+  EXPECT(bespoke_federation_join(model, NULL, NULL) == BESPOKE_CONFIG_ERROR); /* the bundle has none */
+  EXPECT(bespoke_federation_leave(model, NULL, NULL) == BESPOKE_CONFIG_ERROR);
+  EXPECT(bespoke_federation_request(model, NULL, NULL) == BESPOKE_CONFIG_ERROR);
+  EXPECT(bespoke_federation_respond(model, text(NULL), text(NULL), NULL, NULL) == BESPOKE_CONFIG_ERROR);
+  EXPECT(bespoke_federation_take_part(model, NULL, NULL, NULL) == BESPOKE_CONFIG_ERROR);
+  EXPECT(bespoke_federation_adopt(model, NULL, NULL, NULL) == BESPOKE_CONFIG_ERROR);
   EXPECT(bespoke_count_examples(model, NULL, NULL) == 0);
   EXPECT(bespoke_list_versions(model, NULL, NULL) == 0);
   EXPECT(bespoke_abandon_run(model, NULL, NULL, NULL) == 0);

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from bespoke.core.answers import Generation, Judged, OpenConversation
 from bespoke.core.handle import Request
+from bespoke.rules.records import FederationReport
 from bespoke.rules.report import Evaluation, Listener, TrainReport
 
 __all__ = ["Engine"]
@@ -37,6 +38,12 @@ class Engine(Protocol):
 
     def evaluate(self, split: str, examples: Sequence[str] | None) -> Evaluation:
         """Evaluates the adapter that answers on `examples`, each a JSON text. None: on the user's own of `split`."""
+
+    def take_part(self, seconds: float | None, stop: Callable[[], bool] | None) -> FederationReport:
+        """Works through what the server of a federation has sent, within a deadline."""
+
+    def adopt(self) -> TrainReport:
+        """Judges the shared adapter. It answers from then on if it is accepted."""
 
     def open_conversation(self, generation: Generation) -> OpenConversation:
         """Opens a conversation with these settings."""

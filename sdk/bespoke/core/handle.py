@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -46,6 +46,8 @@ from bespoke.rules.records import (
     AnswerPiece,
     Description,
     ExampleInfo,
+    FederationRequest,
+    FederationStatus,
     Forgotten,
     PlannedTraining,
     Run,
@@ -208,7 +210,8 @@ class Handle:
         return count.value
 
     def forget(self, id: str) -> Forgotten:
-        return record(Forgotten, self._ask("bespoke_forget_example", text(id), self._place.waiting))
+        forgotten = self._ask("bespoke_forget_example", text(id), self._place.waiting)
+        return record(Forgotten, {**forgotten, "rounds": tuple(forgotten["rounds"])})
 
     def current_run(self) -> Run | None:
         run = self._ask("bespoke_current_run")
@@ -257,6 +260,32 @@ class Handle:
             "bespoke_import_adapter", text(os.fsencode(folder)), int(trust_base), self._place.waiting, c.byref(version)
         )
         return version.value
+
+    # ---- federated learning ----------------------------------------------------------------------------------------------
+
+    def join_federation(self) -> None:
+        self._call("bespoke_federation_join", self._place.waiting)
+
+    def leave_federation(self) -> None:
+        self._call("bespoke_federation_leave", self._place.waiting)
+
+    def federation_status(self) -> FederationStatus:
+        return record(FederationStatus, self._ask("bespoke_federation_status"))
+
+    def federation_request(self) -> FederationRequest:
+        return record(FederationRequest, self._ask("bespoke_federation_request"))
+
+    def federation_respond(self, request: FederationRequest, response: bytes) -> None:
+        given = text(json.dumps(asdict(request)))
+        self._call("bespoke_federation_respond", given, text(response), self._place.waiting)
+
+    def take_part(self, seconds: float | None, stop: Stop | None) -> dict[str, Any]:
+        """Returns the core's report."""
+        return self._computed("bespoke_federation_take_part", [], None, seconds, None, stop)
+
+    def adopt(self) -> dict[str, Any]:
+        """Returns the core's report of a run."""
+        return self._computed("bespoke_federation_adopt", [])
 
     # ---- calls that compute ----------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from bespoke.core.handle import Handle, HandleConversation, Place, Request
 from bespoke.core.limit import limit_megabytes
 from bespoke.core.reports import evaluation, train_report
 from bespoke.errors import BespokeError, MissingDependency
-from bespoke.rules.records import AnswerPiece
+from bespoke.rules.records import AnswerPiece, FederationReport
 from bespoke.rules.report import Evaluation, Listener, TrainReport
 
 if TYPE_CHECKING:
@@ -83,7 +83,17 @@ class InProcess:
         stop: Callable[[], bool] | None,
     ) -> TrainReport:
         core, torch = self._opened("Training")
-        answer = self.computed(lambda: core.train(request, seconds, on_progress, stop))
+        return self._report(self.computed(lambda: core.train(request, seconds, on_progress, stop)), torch)
+
+    def adopt(self) -> TrainReport:
+        core, torch = self._opened("Judging")
+        return self._report(self.computed(core.adopt), torch)
+
+    def take_part(self, seconds: float | None, stop: Callable[[], bool] | None) -> FederationReport:
+        core, _ = self._opened("Taking part")
+        return library.record(FederationReport, self.computed(lambda: core.take_part(seconds, stop)))
+
+    def _report(self, answer: dict[str, Any], torch: Torch) -> TrainReport:
         report = train_report({**answer, "enforced_by": "none"})
         idle = report.memory.idle_bytes
         memory = replace(

@@ -12,9 +12,11 @@ from bespoke.core.answer_child import AnsweringChild, ChildConversation
 from bespoke.core.answers import Generation, Judged
 from bespoke.core.child import Orders, run
 from bespoke.core.handle import Place, Request
+from bespoke.core.library import record
 from bespoke.core.limit import limit_megabytes
 from bespoke.core.process import Child
 from bespoke.core.reports import evaluation, train_report
+from bespoke.rules.records import FederationReport
 from bespoke.rules.report import Evaluation, Listener, TrainReport
 
 __all__ = ["BUILT_IN", "OwnProcess"]
@@ -68,6 +70,13 @@ class OwnProcess:
     def evaluate(self, split: str, examples: Sequence[str] | None = None) -> Evaluation:
         given = {} if examples is None else {"examples": [json.loads(example) for example in examples]}
         return evaluation(self._ask({"verb": "evaluate", "split": split, **given}))
+
+    def take_part(self, seconds: float | None, stop: Callable[[], bool] | None) -> FederationReport:
+        asked = {"verb": "take_part", "deadline_seconds": seconds or 0.0}
+        return record(FederationReport, self._ask(asked, None, stop))
+
+    def adopt(self) -> TrainReport:
+        return train_report(self._ask({"verb": "adopt"}))
 
     def verify(self) -> dict[str, Any]:
         """Returns the core's report, the fields of `VerifyReport`."""

@@ -16,6 +16,7 @@
 #include "format/number_text.h"
 #include "generate/conversation.h"
 #include "model/answering.h"
+#include "model/computing.h"
 #include "model/records_json.h"
 #include "state/database.h"
 #include "state/folder.h"
@@ -28,7 +29,6 @@ namespace {
 
 constexpr const char* kHashesFile = "hashes";
 constexpr const char* kPackedFolder = "packed";
-constexpr double kHoweverLong = -1;      // a verb of the store waits for its turn, which comes in a moment
 constexpr double kMostMegabytes = 1e12;  // bytes of more are no 64-bit number
 
 void check_limit(double memory_mb) {
@@ -50,11 +50,6 @@ std::vector<StateTensor> adapter_shapes(Bundle& bundle) {
     if (bundle.manifest().trains(name)) shapes.push_back({name, tensor.shape.data(), static_cast<int32_t>(tensor.shape.size()), nullptr});
   return shapes;
 }
-
-struct SaveAtEnd {
-  ~SaveAtEnd() { hashes.save(); }  // where it cannot, the next process computes them again
-  KnownHashes& hashes;
-};
 
 }  // namespace
 
@@ -107,37 +102,6 @@ std::string PersonalModel::packed_folder() const {
 // What a call adds, its limit counts from here: after what it has no use for has gone, which would else be taken for the app's.
 void PersonalModel::count_from_here() {
   if (limit_counts_ == LimitCounts::added_since_call) limits_.idle_bytes = columns_.read().total();
-}
-
-template <class Work>
-auto PersonalModel::compute(CallSettings settings, Work work) {
-  const ThisCall this_call(settings, true);
-  const auto alone = computing_.turn(settings.wait_seconds);
-  const SaveAtEnd what_was_hashed{*hashes_};
-  if (!engine_) {
-    engine_ = make_engine_();
-    if (engine_->cache.empty()) engine_->cache = packed_folder();
-  }
-  if (!computing_store_) computing_store_ = open_store();
-  control_.begin(std::move(settings));
-  return work();
-}
-
-template <class Work>
-std::string PersonalModel::compute_by_method(CallSettings settings, Work work) {
-  return compute(std::move(settings), [&] {
-    answering_.reset();  // its memory is wanted; sessions have their words
-    release_free_memory();
-    count_from_here();
-    Personal personal{*bundle_, *computing_store_, control_,
-                      [&](const Method& method, MemoryGuard& guard, const std::string& scratch_path) {
-                        return std::make_unique<Machine>(*bundle_, method, *engine_, guard, control_, scratch_path);
-                      },
-                      [&](const PlanRecord& plan, MemoryGuard& guard) {
-                        return std::make_unique<GateAnswers>(*bundle_, plan, *engine_, guard, control_);
-                      }};
-    return work(personal);
-  });
 }
 
 void PersonalModel::answer(CallSettings settings, const std::function<void(Answering&)>& work) {

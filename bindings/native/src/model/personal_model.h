@@ -76,6 +76,15 @@ class PersonalModel {
   std::string evaluate(const std::string& split, const std::string& examples, CallSettings settings);
   std::string verify(CallSettings settings);
 
+  // Federated learning (federated/requests.h, federated/taking_part.h): verbs of the store, and two calls that compute.
+  void join_federation();
+  void leave_federation();
+  std::string federation_status();
+  std::string federation_request();
+  void federation_respond(const std::string& request, Bytes response);
+  std::string federation_take_part(CallSettings settings);
+  std::string federation_adopt(CallSettings settings);
+
   // For sessions. Throws Busy like the others.
   void answer(CallSettings settings, const std::function<void(Answering&)>& work);
   std::string packed_folder() const;

@@ -19,6 +19,10 @@ std::string json_of(const Stored& stored) { return stored.text; }
 std::string json_of(int64_t number) { return std::to_string(number); }
 std::string json_of(double number) { return std::isfinite(number) ? repr_of(number) : "null"; }
 std::string json_of(bool value) { return value ? "true" : "false"; }
+template <class Enum, typename = std::enable_if_t<std::is_enum_v<Enum>>, typename = decltype(name_of(Enum{}))>
+std::string json_of(Enum value) {
+  return json_text(name_of(value));
+}
 std::string json_of(Split split) { return json_text(name_of(split)); }
 std::string json_of(const std::string& text) { return json_text(text); }
 
@@ -30,6 +34,12 @@ std::string json_of(const std::optional<Field>& field) {
 std::string json_of(const std::vector<std::string>& texts) {
   std::string json = "[";
   for (const std::string& text : texts) json += (json.size() > 1 ? "," : "") + json_text(text);
+  return json + "]";
+}
+
+std::string json_of(const std::vector<int64_t>& numbers) {
+  std::string json = "[";
+  for (const int64_t number : numbers) json += (json.size() > 1 ? "," : "") + std::to_string(number);
   return json + "]";
 }
 
@@ -86,6 +96,30 @@ std::string record_json(const ExampleInfo& info) {
   Object object;
 #define BESPOKE_FIELD(name) object.add(#name, name);
 #include "../../../schema/example_info.inc"
+#undef BESPOKE_FIELD
+  return object.text();
+}
+
+std::string record_json(const FederationReport& report) {
+  Object object;
+#define BESPOKE_FIELD(name) object.add(#name, report.name);
+#include "../../../schema/federation_report.inc"
+#undef BESPOKE_FIELD
+  return object.text();
+}
+
+std::string record_json(const FederationRequest& request) {
+  Object object;
+#define BESPOKE_FIELD(name) object.add(#name, request.name);
+#include "../../../schema/federation_request.inc"
+#undef BESPOKE_FIELD
+  return object.text();
+}
+
+std::string record_json(const FederationStatus& status) {
+  Object object;
+#define BESPOKE_FIELD(name) object.add(#name, status.name);
+#include "../../../schema/federation_status.inc"
 #undef BESPOKE_FIELD
   return object.text();
 }

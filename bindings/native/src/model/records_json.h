@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "federated/requests.h"
+#include "federated/taking_part.h"
 #include "generate/answer.h"
 #include "generate/scoring.h"
 #include "state/records.h"
@@ -45,6 +47,9 @@ std::string record_json(const Added& added);
 std::string record_json(const Classification& classification);
 std::string record_json(const Description& description);
 std::string record_json(const ExampleInfo& info);
+std::string record_json(const FederationReport& report);
+std::string record_json(const FederationRequest& request);
+std::string record_json(const FederationStatus& status);
 std::string record_json(const Forgotten& forgotten);
 std::string record_json(const PlannedTraining& planned);
 std::string record_json(const Score& score);

@@ -223,6 +223,8 @@ bespoke_status compute(const json& request, bespoke_model* model, char** report,
     return bespoke_evaluate(model, text_of(split), text_of(examples), &call, report, error);
   }
   if (verb == "verify") return bespoke_verify(model, &call, report, error);
+  if (verb == "take_part") return bespoke_federation_take_part(model, &call, report, error);
+  if (verb == "adopt") return bespoke_federation_adopt(model, &call, report, error);
   throw std::invalid_argument("verb '" + verb + "'");
 }
 

@@ -11,6 +11,7 @@ namespace bespoke {
 
 namespace {
 
+constexpr const char* kSharedRound = "shared_round";
 constexpr int64_t kLongestRun = 10'000'000;  // as of `Training.steps` in sdk/bespoke/config.py
 
 void check_steps(const std::string& name, int64_t steps, const char* none) {
@@ -105,6 +106,16 @@ std::string settings_json(const Method& method) {
   return "{\"options\":" + method.options + ",\"training\":" + training_json(method.training) + "}";
 }
 
+std::string settings_of_shared(const Method& method, int64_t round) {
+  return "{\"options\":" + method.options + ",\"" + kSharedRound + "\":" + std::to_string(round) +
+         ",\"training\":" + training_json(method.training) + "}";
+}
+
+bool judges_shared(const Run& run) {
+  const Json settings = Json::parse(run.settings, nullptr, false);
+  return settings.is_object() && settings.contains(kSharedRound);
+}
+
 ChosenRun choose_run(const Manifest& manifest, StateStore& store, const TrainRequest& request) {
   check_steps("run_steps", request.run_steps, "as many as the bundle's settings say");
   check_steps("most_steps", request.most_steps, "all that the run has left");
@@ -114,7 +125,7 @@ ChosenRun choose_run(const Manifest& manifest, StateStore& store, const TrainReq
   ChosenRun chosen;
   chosen.unfinished = store.current_run();
   const auto& run = chosen.unfinished;
-  chosen.goes_on = run && !request.new_run && (request.method.empty() || request.method == run->method);
+  chosen.goes_on = run && !judges_shared(*run) && !request.new_run && (request.method.empty() || request.method == run->method);
   chosen.method = manifest.method(chosen.goes_on ? run->method : request.method);
   if (chosen.goes_on) {
     chosen.method.training = settings_of(*run, chosen.method);

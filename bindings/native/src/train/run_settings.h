@@ -29,6 +29,11 @@ struct ChosenRun {
 // As the state keeps it of a run that starts: {"options": the method's, "training": the settings}.
 std::string settings_json(const Method& method);
 
+// The same of a run that trains nothing: its one step is the shared adapter after a round, which the gate judges. One that a killed process
+// left is not gone on with.
+std::string settings_of_shared(const Method& method, int64_t round);
+bool judges_shared(const Run& run);
+
 // ConfigError for what was asked, and where the bundle has other options of the method than the unfinished run; StateError where the
 // unfinished run's settings are none that the bundle can run.
 ChosenRun choose_run(const Manifest& manifest, StateStore& store, const TrainRequest& request);
