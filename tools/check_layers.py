@@ -54,7 +54,7 @@ LAYERS = (
     "conversation",
     "corrections",
     "engines",
-    "federation",
+    "participation",
     "answering",
     "personal_model",
     "bench",

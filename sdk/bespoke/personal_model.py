@@ -21,7 +21,7 @@ from bespoke.corrections import corrected_text, messages_of
 from bespoke.engines import engine_for
 from bespoke.errors import AdapterError, ConfigError, DataError, kind_of, shown
 from bespoke.examples import Examples
-from bespoke.federation import Federation
+from bespoke.participation import Participation
 from bespoke.remedies import setting
 from bespoke.rules.records import AdapterFormat, AddedExample, PlannedTraining, Run, Version
 from bespoke.rules.report import Progress, TrainReport
@@ -45,7 +45,7 @@ class PersonalModel(AnsweringModel):
         super().__init__(bundle, core, engine)
         self._memory_bytes = memory_bytes
         self.examples = Examples(core)
-        self.federation = Federation(core, engine)
+        self.federation = Participation(core, engine)
 
     @classmethod
     def open(

@@ -23,6 +23,8 @@ FILES = ("h", "json", "safetensors", "toml", "zip")  # endings of files' names
 VARIABLES = {
     "model": ("bespoke.PersonalModel", "bespoke.model.spec.ModelSpec"),
     "model.examples": ("bespoke.examples.Examples",),
+    "model.federation": ("bespoke.participation.Participation",),
+    "federation": ("bespoke.bundle.federation_record.FederationRecord", "bespoke.participation.Participation"),
 }
 OTHER_THINGS = {
     "examples.key": "a column of a state's database",

@@ -11,11 +11,11 @@ from bespoke.core.handle import Handle
 from bespoke.rules.records import FederationReport, FederationRequest, FederationStatus
 from bespoke.rules.report import TrainReport
 
-__all__ = ["Federation"]
+__all__ = ["Participation"]
 
 
-class Federation:
-    """What the users of an app learn together, as this user takes part in it.
+class Participation:
+    """A user's part in what the users of an app learn together.
 
     The SDK has no network of its own. The app carries what passes between it and the server:
 
