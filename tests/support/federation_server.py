@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import save
 
 from bespoke.bundle.reader import read_bundle
 from bespoke.bundle.signature import generate_key, signed_document
-from bespoke.format.tensors import write_arrays
 from bespoke.personal_model import PersonalModel
 from bespoke.reference.machine import Machine
 from bespoke.rules.federation import Direction, coefficients_text, rounded
@@ -144,12 +143,10 @@ class Server:
 
     def snapshot(self, after: int | None = None) -> Snapshot:
         """The adapter as it is. `after`: the round after which it was so. None: the last one."""
-        with tempfile.TemporaryDirectory() as folder:
-            adapter = self.machine.adapter()
-            if self.rounds and self.rounds[-1].half:
-                adapter = {name: piece.astype(np.float16) for name, piece in adapter.items()}
-            write_arrays(Path(folder) / "adapter.safetensors", adapter)
-            data = (Path(folder) / "adapter.safetensors").read_bytes()
+        adapter = self.machine.adapter()
+        if self.rounds and self.rounds[-1].half:
+            adapter = {name: piece.astype(np.float16) for name, piece in adapter.items()}
+        data = save({name: np.ascontiguousarray(piece) for name, piece in adapter.items()})
         return Snapshot(round=after or len(self.rounds), adapter=self.adapter, sha256=self.kept(data), size=len(data))
 
     def document(self, after: int, **more: Any) -> RoundDocument:
