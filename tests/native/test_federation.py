@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bespoke.rules.batches import TokenBatch
 from bespoke.rules.federation import Direction
 from tests.native.conftest import compile_core
 from tests.support import federation as f
@@ -53,8 +52,10 @@ def test_what_is_measured_is_what_the_reference_measures(lab: list[str], bundle:
     ]
     actions = f.replays(2, 3, folder)
     for number, c, guided in ways:
-        at = {"seed": f.SEED, "round": 5, "direction": number, "coefficients": c}
-        actions.append({"do": "measure", "batches": [_json(one) for one in batches], **at} | _guidance(folder, guided))
+        at = {"seed": f.SEED, "round": 5, "along": (number, *c)}
+        actions.append(
+            {"do": "measure", "batches": [f.as_json(one) for one in batches], **at} | _guidance(folder, guided)
+        )
     found = f.answers(lab, bundle, "zgr", tmp_path / "scratch", actions)[-len(ways) :]
 
     machine = f.reference(bundle, "zgr")
@@ -67,10 +68,10 @@ def test_what_is_measured_is_what_the_reference_measures(lab: list[str], bundle:
 
 def test_projections_are_those_of_the_reference(lab: list[str], bundle: Path, tmp_path: Path) -> None:
     batches = [f.batch(2), f.batch(3), f.batch(4)]
-    at: dict[str, Any] = {"seed": f.SEED, "round": 1, "coefficients": (1.0, 0.0)}
+    at: dict[str, Any] = {"seed": f.SEED, "round": 1}
     actions: list[dict[str, Any]] = f.replays(2, 3, f.written({}, tmp_path / "guidance"))
-    actions.append({"do": "measure", "batches": [_json(one) for one in batches], "direction": 0, **at})
-    actions += [{"do": "project", "direction": number, **at} for number in range(8)]
+    actions.append({"do": "measure", "batches": [f.as_json(one) for one in batches], "along": (0, 1.0, 0.0), **at})
+    actions += [{"do": "project", "along": (number, 1.0, 0.0), **at} for number in range(8)]
     found = f.answers(lab, bundle, "mesp", tmp_path / "scratch", actions)[2:]
 
     machine = f.reference(bundle, "mesp")
@@ -84,15 +85,9 @@ def test_projections_are_those_of_the_reference(lab: list[str], bundle: Path, tm
 
 
 def test_a_direction_beyond_the_noise_is_refused(lab: list[str], bundle: Path, tmp_path: Path) -> None:
-    action = {"do": "measure", "batches": [_json(f.batch())], "seed": 1, "round": 1, "coefficients": (1.0, 0.0)}
+    action = {"do": "measure", "batches": [f.as_json(f.batch())], "seed": 1, "round": 1}
     with pytest.raises(AssertionError, match="direction 2147483648"):
-        f.answers(lab, bundle, "zgr", tmp_path / "scratch", [{**action, "direction": 2**31}])
-
-
-def _json(batch: TokenBatch) -> dict[str, Any]:
-    rows, length = batch.tokens.shape
-    cells = {name: getattr(batch, name).reshape(-1).tolist() for name in ("tokens", "targets", "mask")}
-    return {"rows": rows, "length": length, **cells}
+        f.answers(lab, bundle, "zgr", tmp_path / "scratch", [{**action, "along": (2**31, 1.0, 0.0)}])
 
 
 def _guidance(folder: Path, guided: bool) -> dict[str, str]:

@@ -8,7 +8,7 @@ import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from bespoke.bundle.reader import read_bundle
 from bespoke.reference.machine import Machine
 from bespoke.rules.batches import TokenBatch
 from bespoke.rules.federation import Direction, packed, rounded
+from bespoke.rules.noise import noise
 from tests.support.models import tiny_model
 
 LENGTH, COLUMNS, SEED = 24, 4, 11
@@ -66,6 +67,16 @@ def ordered(adapter: Mapping[str, np.ndarray]) -> list[str]:
     return sorted(adapter, key=lambda name: (name.split(".")[0], linears.index(name.split(".")[1]), name))
 
 
+def flat_noise(shapes: Mapping[str, tuple[int, ...]], number: int, seed: int, round_number: int) -> np.ndarray:
+    """z of a direction for pieces of B, all seven of each block in a plan's order; A is numbered before B, trained or not."""
+    parts = []
+    for place, (name, shape) in enumerate(shapes.items()):
+        counter = {"block": int(name[6:8]), "tensor": 2 * (place % 7) + 1, "query": number}
+        z = noise(shape, seed=seed, step=round_number, **counter, distribution="rademacher")
+        parts.append(z.reshape(-1))
+    return np.concatenate(parts)
+
+
 def written(files: Mapping[str, np.ndarray], folder: Path) -> Path:
     folder.mkdir()
     for name, array in files.items():
@@ -105,20 +116,53 @@ def replay(machine: Machine, rounds: int, directions: int, files: Mapping[str, n
 
 def replays(rounds: int, directions: int, folder: Path) -> list[dict[str, Any]]:
     """The same as actions of the lab."""
-    common = {"do": "apply", "seed": SEED, "directions": directions, "guidance": str(folder)}
-    return [{**common, "round": number, "coefficients": coefficients(number)} for number in range(rounds)]
+    common = {"do": "apply", "seed": SEED, "guidance": str(folder)}
+    return [
+        {**common, "round": number, "along": [(direction, *coefficients(number)) for direction in range(directions)]}
+        for number in range(rounds)
+    ]
 
 
 def answers(lab: Sequence[str], bundle: Path, method: str, scratch: Path, actions: Sequence[dict[str, Any]]) -> Any:
-    request = {
-        "bundle": str(bundle),
-        "method": method,
-        "threads": 1,
-        "scratch": str(scratch),
-        "actions": list(actions),
-    }
-    done = subprocess.run([*lab], input=json.dumps(request), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert isinstance(found, list), found
-    return found
+    with Lab(lab, bundle, method, scratch) as machine:
+        return machine.do_all(actions)
+
+
+class Lab:
+    """bespoke-core's machine of a method, at the bundle's initial adapter (federation_lab.cpp); `do` is one action of it."""
+
+    def __init__(self, command: Sequence[str], bundle: Path, method: str, scratch: Path) -> None:
+        self._process = subprocess.Popen([*command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.start = self.do(bundle=str(bundle), method=method, threads=1, scratch=str(scratch))
+        """The sha256 of the initial adapter."""
+
+    def do(self, **action: Any) -> Any:
+        (answer,) = self.do_all([action])
+        return answer
+
+    def do_all(self, actions: Sequence[dict[str, Any]]) -> list[Any]:
+        """Their answers. All are sent before the first is read, so the lab does not wait in between; answers must fit a pipe."""
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write("".join(json.dumps(action) + "\n" for action in actions))
+        self._process.stdin.flush()
+        answers = []
+        for _ in actions:
+            line = self._process.stdout.readline()
+            assert line, f"the lab ended with {self._process.wait()}"
+            answers.append(json.loads(line))
+            assert not isinstance(answers[-1], dict), answers[-1]  # an error of the core
+        return answers
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+
+
+def as_json(batch: TokenBatch) -> dict[str, Any]:
+    """A batch as the lab reads it."""
+    rows, length = batch.tokens.shape
+    cells = {name: getattr(batch, name).reshape(-1).tolist() for name in ("tokens", "targets", "mask")}
+    return {"rows": rows, "length": length, **cells}
