@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from bespoke import arguments
 from bespoke.core.engine import Engine
+from bespoke.core.federation_calls import FederationCalls
 from bespoke.core.handle import Handle
 from bespoke.rules.records import FederationReport, FederationRequest, FederationStatus
 from bespoke.rules.report import TrainReport
@@ -30,23 +31,23 @@ class Participation:
     """
 
     def __init__(self, core: Handle, engine: Engine) -> None:
-        self._core, self._engine = core, engine
+        self._calls, self._engine = FederationCalls(core), engine
 
     def join(self) -> None:
         """Gives the user's consent. Show `status().explanation` first."""
-        self._core.join_federation()
+        self._calls.join()
 
     def leave(self) -> None:
         """Takes the consent back. Deletes what was to be sent, and the shared adapter; one that was adopted goes on answering."""
-        self._core.leave_federation()
+        self._calls.leave()
 
     def status(self) -> FederationStatus:
         """Returns what the user takes part in, and what it has cost."""
-        return self._core.federation_status()
+        return self._calls.status()
 
     def request(self) -> FederationRequest:
         """Returns what to do next. The same numbers are in it again and again until the server confirms them."""
-        return self._core.federation_request()
+        return self._calls.request()
 
     def respond(self, request: FederationRequest, response: bytes) -> None:
         """Takes what came for a request: the server's answer, or bytes of a file.
@@ -54,7 +55,7 @@ class Participation:
         Raises SignatureError for an answer that the bundle's server has not signed, and DataError for one that no server may send.
         Nothing has changed then.
         """
-        self._core.federation_respond(request, response)
+        self._calls.respond(request, response)
 
     def take_part(self, *, seconds: float | None = None, stop: Callable[[], bool] | None = None) -> FederationReport:
         """Follows the rounds that have ended, and measures for the one that is open.

@@ -67,9 +67,8 @@ class PersonalModel(AnsweringModel):
         Args:
             bundle: The folder of the bundle.
             state: The folder of the user's state. It is made if there is none.
-            memory_mb: Memory limit of training, in MB of 10**6 bytes. With an engine of the core it limits the process that
-                trains. With `torch` it limits what training adds to this process. None: the bundle's budget. Lower it on a device
-                with less room.
+            memory_mb: Memory limit of training, in MB of 10**6 bytes: of the process that trains, or with `torch` of what training
+                adds to this process. None: the bundle's budget. Lower it on a device with less room.
             pin_sha256: sha256 that manifest.json must have, in hexadecimal. Give it when your app knows the bundle it ships.
             public_key: ed25519 key that must have signed manifest.json, 32 bytes or PEM. Give it when bundles are updated.
             require_authenticated: Refuse to open without a pin and without a key.
@@ -214,13 +213,11 @@ class PersonalModel(AnsweringModel):
             most_steps: Most steps of this call. The next call goes on with the run. None: all that the run has left.
             seconds: Deadline, which includes opening, commits and the gate. A step that would not end by then is not begun. None:
                 no deadline.
-            method: The method to train with. Another method than the unfinished run's starts a new run. None: the unfinished run's,
-                else the bundle's first.
+            method: The method to train with; another than the unfinished run's starts a new run. None: that one, or the first.
             seed: Seed of a new run. An unfinished run refuses another one. None: `Training.seed`.
             stop: Asked 20 times a second. Training ends in a committed state once it returns True.
             on_step: Called with (step, loss) after each step.
-            on_progress: Called with a Progress at each step and when a phase begins (open, judge, commit). It has the memory in
-                use.
+            on_progress: Called with a Progress, which has the memory in use, at each step and when a phase begins.
             **overrides: Fields of `Training` for a run that starts here, such as learning_rate, but not `steps`. An unfinished run
                 refuses others.
 

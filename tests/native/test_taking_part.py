@@ -1,86 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A device that takes part in federated learning: what it sends, what it follows, and what a crash or a hostile server changes."""
+"""A device that takes part in federated learning: what it sends, what it follows, and what answers."""
 
 from __future__ import annotations
 
 import json
 import math
-import shutil
 import threading
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from scipy.stats import kstest
 
-from bespoke import Federation, PersonalModel
-from bespoke.bundle.signature import signed_document
-from bespoke.errors import BespokeError, Cancelled, ConfigError, DataError, SignatureError, StateError
-from bespoke.format.json_strict import dumps_canonical
-from bespoke.rules.batches import Row, evaluation_batches
-from bespoke.rules.federation import Direction
+from bespoke import PersonalModel
+from bespoke.errors import ConfigError, StateError
+from tests.native.federation_devices import (
+    PRIVATE,
+    exact,
+    joined,
+    measured_by_reference,
+    model,
+    server,
+    with_federation,
+)
 from tests.support import federation as f
-from tests.support.federation_server import Server, generate_key, sync
+from tests.support.federation_server import Server, sync
 from tests.support.reading import read_state
-from tests.unit.bundle.example import replace_manifest
 
-PRIVATE, PUBLIC = generate_key()
-
-
-@pytest.fixture(scope="module")
-def exact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle whose numbers are not noised, so that they can be compared."""
-    federation = Federation(task="words", server_key=PUBLIC.hex(), clip=1e6, noise=0.0, budget=None)
-    return f.federated_bundle(tmp_path_factory.mktemp("exact"), federation)
-
-
-@pytest.fixture
-def server(exact: Path) -> Server:
-    return Server(exact, PRIVATE)
-
-
-@pytest.fixture
-def model(exact: Path, tmp_path: Path) -> Iterator[PersonalModel]:
-    with PersonalModel.open(exact, tmp_path / "state") as opened:
-        yield opened
-
-
-def with_federation(bundle: Path, place: Path, **changes: float) -> Path:
-    """The same bundle, whose devices send something else."""
-    shutil.copytree(bundle, place)
-    document = json.loads((place / "manifest.json").read_bytes())
-    document["federation"].update(changes)
-    replace_manifest(place, dumps_canonical(document))
-    return place
-
-
-def example(number: int) -> dict[str, Any]:
-    rng = np.random.default_rng(number)
-    tokens = rng.integers(3, 130, 12).tolist()
-    return {"tokens": tokens, "mask": [0, *[1] * 11]}
-
-
-def joined(model: PersonalModel, examples: int = 2) -> PersonalModel:
-    for number in range(examples):
-        model.examples.add(example(number), id=str(number), use="train")
-    model.federation.join()
-    return model
-
-
-def measured_by_reference(
-    server: Server, examples: int, number: int, c: float = 1.0, c_guided: float = 0.0, **more: Any
-) -> float:
-    rows = [
-        Row(np.array(one["tokens"], np.int32), np.array(one["mask"], np.uint8)) for one in map(example, range(examples))
-    ]
-    batches = list(evaluation_batches(rows, 2, (f.LENGTH,)))
-    at = Direction(server.record.seed, len(server.rounds) + 1, number, c, c_guided, **more)
-    (found,) = server.machine.measure(batches, at)
-    return float(found)
+__all__ = ["exact", "model", "server"]
 
 
 def test_nothing_leaves_without_consent(model: PersonalModel, server: Server) -> None:
@@ -278,164 +226,6 @@ def test_noise_is_normal_and_never_the_same(exact: Path, tmp_path: Path) -> None
     assert len(set(both)) > 500  # of a grid of a thousandth of the noise
     assert abs(np.corrcoef(*sent)[0, 1]) < 0.2
     assert kstest(both, "norm").pvalue > 1e-4  # the exact numbers are a fortieth of the noise in norm
-
-
-@pytest.mark.parametrize(
-    ("change", "what"),
-    [
-        ({"task": "others"}, "task"),
-        ({"surprise": 1}, "surprise"),
-        ({"measure": {"round": 5}}, "measure"),
-        ({"wait_seconds": -1.0}, "wait_seconds"),
-        (
-            {
-                "rounds": [
-                    {
-                        "first": 3,
-                        "count": 1,
-                        "directions": 1,
-                        "coefficients": "AAAA",
-                        "guidance": None,
-                        "half": False,
-                        "adapter": "0" * 64,
-                    }
-                ]
-            },
-            "round 3",
-        ),
-        (
-            {
-                "rounds": [
-                    {
-                        "first": 1,
-                        "count": 2,
-                        "directions": 1,
-                        "coefficients": "AAAA",
-                        "guidance": None,
-                        "half": False,
-                        "adapter": "0" * 64,
-                    }
-                ]
-            },
-            "3 bytes",
-        ),
-        (
-            {
-                "rounds": [
-                    {
-                        "first": 1,
-                        "count": 1,
-                        "directions": 1,
-                        "coefficients": "AAAB",
-                        "guidance": None,
-                        "half": False,
-                        "adapter": "0" * 64,
-                    }
-                ]
-            },
-            "finer",
-        ),
-        (
-            {
-                "rounds": [
-                    {
-                        "first": 1,
-                        "count": 1,
-                        "directions": 1,
-                        "coefficients": "f4AA",
-                        "guidance": None,
-                        "half": False,
-                        "adapter": "0" * 64,
-                    }
-                ]
-            },
-            "finite",
-        ),
-        (
-            {
-                "rounds": [
-                    {
-                        "first": 1,
-                        "count": 1,
-                        "directions": 1,
-                        "coefficients": "A*AA",
-                        "guidance": None,
-                        "half": False,
-                        "adapter": "0" * 64,
-                    }
-                ]
-            },
-            "base64",
-        ),
-        (
-            {
-                "rounds": [
-                    {
-                        "first": 1,
-                        "count": 2**31 - 1,
-                        "directions": 4096,
-                        "coefficients": "",
-                        "guidance": None,
-                        "half": False,
-                        "adapter": "0" * 64,
-                    }
-                ]
-            },
-            "bytes",
-        ),
-    ],
-)
-def test_a_document_that_no_server_may_send_changes_nothing(
-    model: PersonalModel, server: Server, change: dict[str, Any], what: str
-) -> None:
-    joined(model)
-    document = server.document(0).model_dump(mode="json") | change
-    request = model.federation.request()
-    with pytest.raises(DataError, match=what):
-        model.federation.respond(request, signed_document(json.dumps(document), PRIVATE))
-    assert model.federation.request() == request
-
-
-def test_what_others_signed_changes_nothing(model: PersonalModel, server: Server, exact: Path) -> None:
-    joined(model)
-    request = model.federation.request()
-    right = json.loads(server.answer(request.body, server.measurement()))
-    other = json.loads(Server(exact, generate_key()[0]).answer(request.body))
-    for answer in (other, {**right, "payload": right["payload"] + " "}, {**right, "signature": "00" * 64}):
-        with pytest.raises(SignatureError):
-            model.federation.respond(request, json.dumps(answer).encode())
-    for answer in (b"", b"[]", b"{}", b'{"payload": 3, "signature": "00"}', b"\xff\xfe", b"[" * 100_000):
-        with pytest.raises(DataError):
-            model.federation.respond(request, answer)
-    with pytest.raises(BespokeError):
-        model.federation.respond(replace(request, step="wait"), b"")
-    assert model.federation.request() == request
-    assert model.federation.take_part().not_measured_because == "not_asked"
-
-
-def test_a_file_that_is_damaged_or_cut_comes_again(model: PersonalModel, server: Server, exact: Path) -> None:
-    joined(model)
-    guidance = f.guidance(exact)
-    asked = server.measurement(files=server.received(guidance), guidance_coefficient=0.1)
-    request = model.federation.request()
-    model.federation.respond(request, server.answer(request.body, asked))
-    first = model.federation.request()
-    assert (first.step, first.offset) == ("fetch", 0)
-    data = server.fetched(first)
-    model.federation.respond(first, data[:7])
-    assert model.federation.request().offset == 7
-    model.federation.respond(first, data[:9])  # late, and already there
-    assert model.federation.request().offset == 7
-    with pytest.raises(DataError, match="other bytes"):
-        model.federation.respond(model.federation.request(), b"x" * (first.size - 7))
-    assert model.federation.request() == first
-    with pytest.raises(DataError, match="at most"):
-        model.federation.respond(first, data + b"more")
-    with pytest.raises(Cancelled):
-        model.federation.take_part(seconds=0.5)  # the files do not come
-    while (wanted := model.federation.request()).step == "fetch":
-        model.federation.respond(wanted, server.fetched(wanted))
-    assert model.federation.take_part().measured == 1
 
 
 def test_rounds_that_come_again_are_followed_once(model: PersonalModel, server: Server) -> None:

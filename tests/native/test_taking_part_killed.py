@@ -11,25 +11,22 @@ from typing import Any
 
 import pytest
 
-from bespoke import Federation, PersonalModel
-from bespoke.bundle.signature import generate_key
+from bespoke import PersonalModel
 from tests.native.core_lab import Core, faults_library
-from tests.support import federation as f
+from tests.native.federation_devices import PRIVATE, exact, with_federation
 from tests.support.faulty import KILL_AFTER, KILL_BEFORE, KILL_TORN
 from tests.support.federation_server import Server
 from tests.support.reading import read_state, select_all
 
-__all__ = ["faults_library"]
+__all__ = ["exact", "faults_library"]
 
 KILLED = -9
 ROUNDS = 4
-PRIVATE, PUBLIC = generate_key()
 
 
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    federation = Federation(task="words", server_key=PUBLIC.hex(), clip=1.0, noise=1.0, budget=2.0)
-    return f.federated_bundle(tmp_path_factory.mktemp("killed"), federation)
+@pytest.fixture
+def bundle(exact: Path, tmp_path: Path) -> Path:
+    return with_federation(exact, tmp_path / "noised", clip=1.0, noise=1.0, budget=2.0)
 
 
 @pytest.fixture

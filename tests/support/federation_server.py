@@ -17,7 +17,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from bespoke.bundle.reader import read_bundle
-from bespoke.bundle.signature import generate_key, signed_document
+from bespoke.bundle.signature import signed_document
 from bespoke.personal_model import PersonalModel
 from bespoke.reference.machine import Machine
 from bespoke.rules.federation import Direction, coefficients_text, rounded
@@ -177,6 +177,3 @@ def sync(
     while (request := model.federation.request()).step == "fetch":
         model.federation.respond(request, server.fetched(request))
     return model.federation.take_part() if request.step == "take_part" else None
-
-
-__all__ = ["Round", "Server", "adapter_hash", "generate_key", "sync"]

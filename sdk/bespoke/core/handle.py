@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -46,8 +46,6 @@ from bespoke.rules.records import (
     AnswerPiece,
     Description,
     ExampleInfo,
-    FederationRequest,
-    FederationStatus,
     Forgotten,
     PlannedTraining,
     Run,
@@ -260,32 +258,6 @@ class Handle:
             "bespoke_import_adapter", text(os.fsencode(folder)), int(trust_base), self._place.waiting, c.byref(version)
         )
         return version.value
-
-    # ---- federated learning ----------------------------------------------------------------------------------------------
-
-    def join_federation(self) -> None:
-        self._call("bespoke_federation_join", self._place.waiting)
-
-    def leave_federation(self) -> None:
-        self._call("bespoke_federation_leave", self._place.waiting)
-
-    def federation_status(self) -> FederationStatus:
-        return record(FederationStatus, self._ask("bespoke_federation_status"))
-
-    def federation_request(self) -> FederationRequest:
-        return record(FederationRequest, self._ask("bespoke_federation_request"))
-
-    def federation_respond(self, request: FederationRequest, response: bytes) -> None:
-        given = text(json.dumps(asdict(request)))
-        self._call("bespoke_federation_respond", given, text(response), self._place.waiting)
-
-    def take_part(self, seconds: float | None, stop: Stop | None) -> dict[str, Any]:
-        """Returns the core's report."""
-        return self._computed("bespoke_federation_take_part", [], None, seconds, None, stop)
-
-    def adopt(self) -> dict[str, Any]:
-        """Returns the core's report of a run."""
-        return self._computed("bespoke_federation_adopt", [])
 
     # ---- calls that compute ----------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from bespoke.core import library
 from bespoke.core.answers import Generation, Judged
+from bespoke.core.federation_calls import FederationCalls
 from bespoke.core.handle import Handle, HandleConversation, Place, Request
 from bespoke.core.limit import limit_megabytes
 from bespoke.core.reports import evaluation, train_report
@@ -87,11 +88,11 @@ class InProcess:
 
     def adopt(self) -> TrainReport:
         core, torch = self._opened("Judging")
-        return self._report(self.computed(core.adopt), torch)
+        return self._report(self.computed(FederationCalls(core).adopt), torch)
 
     def take_part(self, seconds: float | None, stop: Callable[[], bool] | None) -> FederationReport:
         core, _ = self._opened("Taking part")
-        return library.record(FederationReport, self.computed(lambda: core.take_part(seconds, stop)))
+        return library.record(FederationReport, self.computed(lambda: FederationCalls(core).take_part(seconds, stop)))
 
     def _report(self, answer: dict[str, Any], torch: Torch) -> TrainReport:
         report = train_report({**answer, "enforced_by": "none"})
