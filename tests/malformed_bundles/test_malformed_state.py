@@ -260,7 +260,7 @@ def test_a_database_that_says_what_ours_never_says(folder: Path, what: str) -> N
 
 
 def test_a_refused_state_is_left_as_it_is(folder: Path) -> None:
-    edit(folder, "PRAGMA user_version = 6")
+    edit(folder, "PRAGMA user_version = 7")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(StateError):
         open_state(folder)

@@ -42,7 +42,7 @@ def renamed(entries: dict[str, dict[str, object]]) -> None:
 
 
 DATABASE: dict[str, tuple[str, Damage]] = {
-    "a newer version": ("version", sql("PRAGMA user_version = 6")),
+    "a newer version": ("version", sql("PRAGMA user_version = 7")),
     "a database of another application": ("version", sql("PRAGMA application_id = 7")),
     "another journal mode": ("version", sql("PRAGMA journal_mode = DELETE")),
     "a value that a CHECK forbids": ("integrity", sql("UPDATE runs SET step = -1 WHERE id = 1")),

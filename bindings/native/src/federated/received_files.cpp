@@ -21,6 +21,7 @@ namespace bespoke {
 namespace {
 
 constexpr const char* kFolder = "received";
+constexpr useconds_t kLookMicroseconds = 2000;  // between two looks for a file that is on its way
 
 int64_t size_of(const std::string& path) {  // -1: no such file
   struct stat found{};
@@ -48,6 +49,13 @@ ReceivedFiles::ReceivedFiles(const std::string& state_folder) : folder_(state_fo
 std::string ReceivedFiles::path_of(const ReceivedFile& file) const { return folder_ + "/" + file.sha256; }
 
 bool ReceivedFiles::has(const ReceivedFile& file) const { return size_of(path_of(file)) == file.size; }
+
+void ReceivedFiles::wait_for(const ReceivedFile& file, const Control& control) const {
+  while (!has(file)) {
+    control.check();
+    usleep(kLookMicroseconds);
+  }
+}
 
 std::optional<std::pair<ReceivedFile, int64_t>> ReceivedFiles::wanted(const std::vector<ReceivedFile>& files) const {
   for (const ReceivedFile& file : files)

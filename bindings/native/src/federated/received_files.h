@@ -4,12 +4,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "bytes.h"
+#include "exec/control.h"
 #include "federated/round_document.h"
 
 namespace bespoke {
@@ -26,6 +26,7 @@ class ReceivedFiles {
   void add(const ReceivedFile& file, int64_t offset, Bytes bytes);
 
   bool has(const ReceivedFile& file) const;
+  void wait_for(const ReceivedFile& file, const Control& control) const;  // throws Abandoned where the call must end
   std::string path_of(const ReceivedFile& file) const;
   void remove_all_but(const std::vector<ReceivedFile>& files) const;  // as far as that is possible
 

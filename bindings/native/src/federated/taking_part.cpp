@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "federated/taking_part.h"
 
-#include <unistd.h>
-
 #include <cmath>
 #include <fstream>
 
@@ -22,8 +20,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr useconds_t kLookMicroseconds = 2000;  // between two looks for a file that is on its way
-
 // Guidance of a round: reads the file of a name, and waits for it.
 Received received(const std::vector<ReceivedFile>& files, const ReceivedFiles& folder, const Control& control) {
   return [&files, &folder, &control](const std::string& name, uint8_t* to, size_t bytes) {
@@ -33,10 +29,7 @@ Received received(const std::vector<ReceivedFile>& files, const ReceivedFiles& f
     if (found->size != static_cast<int64_t>(bytes))
       throw Error(Kind::Data, subject, std::to_string(found->size) + " bytes", std::to_string(bytes) + ", as the plan reads",
                   "Tell the owner of the server: it serves another bundle");
-    while (!folder.has(*found)) {
-      control.check();
-      usleep(kLookMicroseconds);
-    }
+    folder.wait_for(*found, control);
     std::ifstream file(folder.path_of(*found), std::ios::binary);
     if (!file.read(reinterpret_cast<char*>(to), static_cast<std::streamsize>(bytes)))
       throw Error(Kind::State, folder.path_of(*found), "a file that cannot be read", "the one that came", "Ask the server again");
@@ -106,10 +99,7 @@ class Participation {
 
   void start_from(const Snapshot& snapshot) {
     const ReceivedFile file{"", snapshot.sha256, snapshot.size};
-    while (!files_.has(file)) {
-      personal_.control.check();
-      usleep(kLookMicroseconds);
-    }
+    files_.wait_for(file, personal_.control);
     const SharedSnapshot read(files_.path_of(file), personal_.bundle);
     machine_->fill(read.tensors());
     round_ = snapshot.round;
