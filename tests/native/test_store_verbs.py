@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes as c
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -169,8 +170,8 @@ def test_a_bundle_without_a_tokenizer_takes_token_ids_only(tiny_core_bundle: Pat
 def test_what_is_forgotten_is_in_no_file(alice: Verbs, text_bundles: dict[str, Path]) -> None:
     alice.add({"text": "the cat sat on a mat"}, "stays")
     alice.add({"text": "because it was tired"}, "goes")
-    assert Forgotten(**alice.ask("forget_example", library.text("goes"), None)) == Forgotten(True, 0, False)
-    assert Forgotten(**alice.ask("forget_example", library.text("goes"), None)) == Forgotten(False, 0, False)
+    answers = [alice.ask("forget_example", library.text("goes"), None) for _ in range(2)]
+    assert answers == [{**asdict(Forgotten(there, 0, False)), "rounds": []} for there in (True, False)]
     assert [info.id for info in alice.examples()] == ["stays"]
     assert read_state(alice.state, text_bundles["llama"], ["because it was tired"])["broken"] == []
 

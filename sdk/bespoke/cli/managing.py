@@ -107,6 +107,9 @@ def forget_example(output: Output, bundle: Path, state: Path, id: str, trust: Tr
         return
     run = "; the unfinished run has ended" if forgotten.run_stopped else ""
     click.echo(f"forgotten, and {forgotten.accepted_deleted} adapters that had seen it{run}; {answers}")
+    if forgotten.rounds:
+        rounds = ", ".join(map(str, forgotten.rounds))
+        click.echo(f"it had entered rounds {rounds} of federated learning: what was sent of them cannot be recalled")
 
 
 @click.command(short_help="List the accepted adapters.")
