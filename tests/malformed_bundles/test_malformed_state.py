@@ -203,7 +203,7 @@ def test_a_lost_database_is_no_new_state(folder: Path, lost: list[str]) -> None:
     assert the_adapter(folder).read_bytes() == kept
 
 
-@pytest.mark.parametrize("version", [0, 6, 2**31 - 1, -1])
+@pytest.mark.parametrize("version", [0, 7, 2**31 - 1, -1])
 def test_another_version_is_refused_and_named(folder: Path, version: int) -> None:
     edit(folder, f"PRAGMA user_version = {version}")
     with pytest.raises(StateError, match=f"version {version}"):

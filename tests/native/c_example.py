@@ -38,5 +38,6 @@ def check_what_it_said(lines: str, adapter: Path) -> None:
     assert any(
         tensor.any() for name, tensor in load_file(adapter / "adapter_model.safetensors").items() if "lora_B" in name
     )
-    assert said[6][1] == {"example": True, "accepted_deleted": 1, "run_stopped": False}
+    forgotten = {"example": True, "accepted_deleted": 1, "run_stopped": False, "numbers_dropped": 0, "rounds": []}
+    assert said[6][1] == forgotten
     assert said[7][1] == 2

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bespoke import Lora, Personalizer, Training
+from bespoke import Federation, Lora, Personalizer, Training
 from bespoke.core import library
 from tests.native.conftest import ROOT
 from tests.support import c_header
@@ -22,7 +22,7 @@ from tests.support.models import tiny_model
 from tests.unit.golden.bundles import byte_level_bpe
 
 SCHEMAS = ROOT / "bindings" / "schema"
-INPUTS = {"example", "manifest", "plan"}  # what is read and does not come out
+INPUTS = {"example", "manifest", "plan", "round_document"}  # what is read and does not come out
 OF_THE_TOOL = {"bench_report"}  # comes out of bespoke-core alone: test_bench.py
 STRUCTS = {"answer_piece"}  # comes out as a struct; the tool of the core writes it as JSON
 CHAT_TEMPLATE = (
@@ -43,9 +43,16 @@ def chat_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         byte_level_bpe().save(str(model / "tokenizer.json"))
         (model / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>", "chat_template": CHAT_TEMPLATE}))
         training = Training(sequence_lengths=(32,), batch_size=1, steps=3, learning_rate=1e-2)
-        Personalizer(model, "mesp", "executorch", context=64, lora=Lora(rank=2), training=training, data=None).build(
-            folder / "bundle"
-        )
+        Personalizer(
+            model,
+            {"mesp": {"federated_directions": 2}},
+            "executorch",
+            context=64,
+            lora=Lora(rank=2),
+            training=training,
+            data=None,
+            federation=Federation(task="words", server_key="ab" * 32),
+        ).build(folder / "bundle")
 
     return made_once(tmp_path_factory, "chat_documents", make) / "bundle"
 
@@ -105,6 +112,12 @@ def use(model: Model, folder: Path) -> None:
     labels = text(json.dumps(["cat", "mat"]))
     model.listed("score", "score", text(json.dumps([QUESTION])), labels, None)
     model.ask("classification", "classify", text(json.dumps([QUESTION])), labels, None)
+    model.core.call("bespoke_federation_join", model.model, None)
+    model.ask("federation_status", "federation_status")
+    request = model.ask("federation_request", "federation_request")
+    model.given.append(("device_document", json.loads(request["body"])))
+    model.ask("federation_report", "federation_take_part", None)
+
     model.ask("forgotten", "forget_example", text("a"), None)
     model.given += [("error_references", references) for references in references_of_errors(model)]
 

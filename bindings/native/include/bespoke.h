@@ -329,12 +329,13 @@ BESPOKE_CHECKED bespoke_status bespoke_federation_leave(bespoke_model* model, co
 BESPOKE_CHECKED bespoke_status bespoke_federation_status(bespoke_model* model, char* BESPOKE_NULL* BESPOKE_NULL status,
                                                          bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
-/* What to do next (federation_request). Numbers that were made are in the document again and again until the server confirms them. */
+/* What to do next (federation_request). What is posted is a document of the device (device_document): numbers that were made are in it
+ * again and again until the server confirms them. */
 BESPOKE_CHECKED bespoke_status bespoke_federation_request(bespoke_model* model, char* BESPOKE_NULL* BESPOKE_NULL request,
                                                           bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
-/* Takes what came for a request: the server's answer, or bytes of a file. BESPOKE_SIGNATURE_ERROR where the bundle's server has not signed
- * it, BESPOKE_DATA_ERROR where it is not what a server may send. Nothing has changed then. */
+/* Takes what came for a request: the server's answer, a signed (round_document), or bytes of a file. BESPOKE_SIGNATURE_ERROR where the
+ * bundle's server has not signed it, BESPOKE_DATA_ERROR where it is not what a server may send. Nothing has changed then. */
 BESPOKE_CHECKED bespoke_status bespoke_federation_respond(bespoke_model* model, bespoke_text request, bespoke_text response,
                                                           const bespoke_call* BESPOKE_NULL call,
                                                           bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bespoke.errors import DataError
+
 __all__ = ["COEFFICIENT_BITS", "MOST_CODE", "SCALE_BITS", "Direction", "coefficients_text", "packed", "rounded"]
 
 COEFFICIENT_BITS = 12
@@ -57,9 +59,15 @@ def coefficients_text(coefficients: Sequence[float]) -> str:
 
     They are rounded to COEFFICIENT_BITS, so the byte that is left out is zero.
     """
-    numbers = np.array([rounded(number) for number in coefficients], ">f4")
+    with np.errstate(over="ignore"):
+        numbers = np.array([rounded(number) for number in coefficients], ">f4")
     if not np.isfinite(numbers).all():
-        raise ValueError("a coefficient that float32 cannot hold")
+        raise DataError(
+            "coefficients",
+            got="a number that float32 cannot hold",
+            expected="finite numbers",
+            next_step="Leave out the round, or lower its rate",
+        )
     return base64.b64encode(numbers.view(np.uint8).reshape(-1, 4)[:, :3].tobytes()).decode()
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from bespoke.bundle.signature import generate_key, public_key_of, signed_document
+from bespoke.errors import DataError
 from bespoke.rules.federation import coefficients_text, rounded
 from bespoke.rules.round_documents import DeviceDocument, Measurement, RoundDocument, RoundNumbers, RoundSpan
 
@@ -29,7 +30,7 @@ def test_coefficients_come_back_to_the_bit() -> None:
     data = np.frombuffer(base64.b64decode(coefficients_text(numbers)), np.uint8).reshape(-1, 3)
     whole = np.concatenate([data, np.zeros((len(data), 1), np.uint8)], 1).reshape(-1).view(">f4")
     np.testing.assert_array_equal(whole, np.array(numbers, np.float32))
-    with pytest.raises(ValueError, match="float32"):
+    with pytest.raises(DataError, match="float32"):
         coefficients_text([1e300])
 
 
