@@ -11,7 +11,10 @@ import pytest
 
 from bespoke.rules.federation import Direction
 from tests.native.conftest import compile_core
+from tests.native.federation_devices import exact
 from tests.support import federation as f
+
+__all__ = ["exact"]
 
 
 @pytest.fixture(scope="module")
@@ -19,9 +22,9 @@ def lab() -> list[str]:
     return [str(compile_core("native", targets=["federation_lab"]) / "tests" / "federation_lab")]
 
 
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return f.federated_bundle(tmp_path_factory.mktemp("federated"))
+@pytest.fixture
+def bundle(exact: Path) -> Path:
+    return exact
 
 
 def test_two_hundred_rounds_come_to_the_same_bits(lab: list[str], bundle: Path, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def kept(folder: Path) -> dict[str, Any]:
     return {"round": followed, "adapter": adapter, "outbox": outbox}
 
 
-@pytest.mark.parametrize("every", [pytest.param(6, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [pytest.param(12, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)])
 def test_what_was_made_before_a_kill_is_what_goes_out(
     native_build: Path, bundle: Path, faults_library: Path, state: Path, tmp_path: Path, every: int
 ) -> None:
