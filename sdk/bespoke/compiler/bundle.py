@@ -226,7 +226,7 @@ def _federation(request: BuildRequest, planned: dict[Key, Planned]) -> Federatio
             got="none that can measure" if given.method is None else repr(given.method),
             expected=f"one of {', '.join(able)}"
             if able
-            else "a method that can: zgr, or mesp or mebp with federated_directions",
+            else "a method that takes part in rounds (docs/how_to/learn_together.md)",
             next_step="Name it in " + setting("federation.method") if able else "Add it to " + setting("optimizers"),
         )
     return FederationRecord(

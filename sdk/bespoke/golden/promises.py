@@ -143,7 +143,9 @@ def stored_pieces(plan: Plan) -> set[str]:
 
 
 def _sums(plan: Plan) -> set[str]:
-    """Pieces whose gradients are summed over the micro-batches of a step."""
+    """Pieces whose gradients are summed over the micro-batches of a step. Sums of a federated measurement are of no step."""
+    if "micro_step" not in plan.sections:
+        return set()
     names = {_name_in(plan, number) or "" for number, value in enumerate(plan.values) if value.lifetime == "step"}
     return {name.removesuffix(".gradient") for name in names if name.endswith(".gradient")}
 

@@ -14,6 +14,7 @@ from bespoke import Personalizer, PersonalModel
 from bespoke.cli import cli
 from bespoke.conversation import Conversation
 from bespoke.examples import Examples
+from bespoke.participation import Participation
 from tests.conftest import REPOSITORY
 from tests.support import c_header
 
@@ -45,6 +46,7 @@ def commands(group: click.Group, path: str = "bespoke") -> Iterator[str]:
 def test_the_table_has_every_verb_of_python_and_no_other() -> None:
     there = {f"{kind.__name__}.{name}" for kind in (PersonalModel, Personalizer) for name in public(kind)}
     there |= {f"examples.{name}" for name in public(Examples)}
+    there |= {f"federation.{name}" for name in public(Participation)}
     there |= {f"conversation.{name}" for name in (*public(Conversation), "__next__")}
     there |= {f"bespoke.{name}" for name in bespoke.__all__ if name[0].islower()}
     assert column(1) - {"train(stop=...)", "bespoke.__version__", "PersonalModel.authenticated"} == there

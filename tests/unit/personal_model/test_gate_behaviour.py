@@ -115,7 +115,7 @@ def test_a_bundle_without_plans_for_answers_is_judged_by_loss(opened: Open, tiny
 def test_an_older_bundle_is_judged_as_before(opened: Open, tiny_bundle: Path, tmp_path: Path) -> None:
     def older(document: dict[str, Any]) -> None:
         document["format_version"]["minor"] = 6
-        del document["data"]["behaviour"]
+        drop_fields_of_1_7(document)
 
     bundle = changed(tiny_bundle, tmp_path / "older")
     rewrite(bundle, older)
