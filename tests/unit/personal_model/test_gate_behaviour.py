@@ -12,6 +12,7 @@ import pytest
 
 from bespoke.errors import DataError
 from bespoke.rules.judged import JUDGED_POSITIONS
+from tests.support.bundles import drop_fields_of_1_7
 from tests.unit.bundle.example import replace_manifest
 from tests.unit.personal_model.conftest import Open
 from tests.unit.personal_model.tiny import STOP, answering, changed, other, with_behaviour, with_general
