@@ -24,6 +24,7 @@ from tests.unit.golden.bundles import byte_level_bpe
 SCHEMAS = ROOT / "bindings" / "schema"
 INPUTS = {"example", "manifest", "plan", "round_document"}  # what is read and does not come out
 OF_THE_TOOL = {"bench_report"}  # comes out of bespoke-core alone: test_bench.py
+OF_ROUNDS = {"device_document"}  # travels within a request, and is read by a server: test_taking_part.py
 STRUCTS = {"answer_piece"}  # comes out as a struct; the tool of the core writes it as JSON
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}</s>{% endfor %}"
@@ -114,8 +115,7 @@ def use(model: Model, folder: Path) -> None:
     model.ask("classification", "classify", text(json.dumps([QUESTION])), labels, None)
     model.core.call("bespoke_federation_join", model.model, None)
     model.ask("federation_status", "federation_status")
-    request = model.ask("federation_request", "federation_request")
-    model.given.append(("device_document", json.loads(request["body"])))
+    model.ask("federation_request", "federation_request")
     model.ask("federation_report", "federation_take_part", None)
 
     model.ask("forgotten", "forget_example", text("a"), None)
@@ -158,6 +158,7 @@ def outputs() -> set[str]:
         - INPUTS
         - STRUCTS
         - OF_THE_TOOL
+        - OF_ROUNDS
     )
 
 
