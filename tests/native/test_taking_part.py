@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import math
 import threading
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from scipy.stats import kstest
 
 from bespoke import PersonalModel
 from bespoke.errors import ConfigError, StateError
+from bespoke.rules.privacy import epsilon, rho_of
 from tests.native.federation_devices import (
     PRIVATE,
     exact,
@@ -195,7 +195,8 @@ def test_leaving_deletes_what_was_to_be_sent_and_keeps_what_was_spent(exact: Pat
         assert (report.followed, report.not_measured_because) == (2, "budget_spent")
         assert json.loads(model.federation.request().body)["measures"] is False
         status = model.federation.status()
-        assert status.epsilon_spent == pytest.approx(1 + 2 * math.sqrt(math.log(1e5)))
+        assert status.spent == rho_of([1.0, 1.0])
+        assert status.epsilon_spent == pytest.approx(epsilon(1.0, 1e-5))
         assert model.reset() is None
         assert model.federation.status().spent == 1.0
 
