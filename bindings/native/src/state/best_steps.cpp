@@ -93,10 +93,7 @@ bool StateStore::keep_step(int64_t run, int64_t step, std::optional<double> loss
     if (measured_another) Statement(*database_, "DELETE FROM losses WHERE version = ?").bind(-run).run();
     transaction.commit();
   };
-  if (record)
-    undone_when_full(folder_, *record, keep);
-  else
-    keep();
+  undone_when_full(folder_, record, keep);
   sweep();
   return kept;
 }

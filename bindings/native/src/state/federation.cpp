@@ -148,10 +148,7 @@ bool StateStore::commit_rounds(const std::string& task, const FollowedRounds& fo
     if (measured) keep_numbers(*database_, task, *measured);
     transaction.commit();
   };
-  if (record)
-    undone_when_full(folder_, *record, keep);
-  else
-    keep();
+  undone_when_full(folder_, record, keep);
   sweep();
   return kept;
 }

@@ -2,6 +2,7 @@
 // What becomes of a new tensor file when the transaction that would name it fails.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "error.h"
@@ -19,6 +20,13 @@ void undone_when_full(const std::string& folder, const TensorFile& record, Work 
     if (error.kind == Kind::DiskFull && error.got.find("SQLITE_FULL") != std::string::npos) discard(folder + "/" + record.file);
     throw;
   }
+}
+
+// The same of a transaction that need not name a file.
+template <class Work>
+void undone_when_full(const std::string& folder, const std::optional<TensorFile>& record, Work work) {
+  if (!record) return work();
+  undone_when_full(folder, *record, work);
 }
 
 }  // namespace bespoke
