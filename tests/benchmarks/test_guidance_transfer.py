@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.benchmarks.figures import Cell, write_table
-from tests.support.federation import ordered
-from tests.support.federation_server import adapter_hash
+from tests.support.federation import adapter_hash, ordered
 
 from bespoke import Federation, Lora, Personalizer, PersonalModel, Training
 from bespoke.bundle.reader import read_bundle

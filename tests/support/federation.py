@@ -104,14 +104,20 @@ def reference(bundle: Path, method: str) -> Machine:
     return machine
 
 
+def adapter_hash(adapter: Mapping[str, np.ndarray]) -> str:
+    """The sha256 by which devices and servers compare adapters: of all pieces, by name."""
+    return hashlib.sha256(
+        b"".join(np.ascontiguousarray(adapter[name]).tobytes() for name in sorted(adapter))
+    ).hexdigest()
+
+
 def replay(machine: Machine, rounds: int, directions: int, files: Mapping[str, np.ndarray]) -> str:
     """The sha256 of the adapter after so many rounds, pieces by name."""
     for number in range(rounds):
         c = coefficients(number)
         for direction in range(directions):
             machine.step_along(Direction(SEED, number, direction, *c, received=files))
-    adapter = machine.adapter()
-    return hashlib.sha256(b"".join(adapter[name].tobytes() for name in sorted(adapter))).hexdigest()
+    return adapter_hash(machine.adapter())
 
 
 def replays(rounds: int, directions: int, folder: Path) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ from bespoke.rules.round_documents import (
     RoundSpan,
     Snapshot,
 )
+from tests.support.federation import adapter_hash
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,6 @@ class Round:
     guidance: Mapping[str, np.ndarray] = field(default_factory=dict)
     half: bool = False
     adapter: str = ""
-
-
-def adapter_hash(adapter: Mapping[str, np.ndarray]) -> str:
-    return hashlib.sha256(
-        b"".join(np.ascontiguousarray(adapter[name]).tobytes() for name in sorted(adapter))
-    ).hexdigest()
 
 
 class Server:
