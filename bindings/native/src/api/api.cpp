@@ -72,7 +72,7 @@ std::unique_ptr<Engine> engine_of(const bespoke_engine& given) {
   return engine;
 }
 
-std::string folder_of(bespoke_text state) {
+std::string state_folder(bespoke_text state) {
   const std::string folder = path_of(state, "state");
   if (folder.empty()) throw Error(Kind::Config, setting("state"), "an empty text", "the path of the user's folder", "Give one");
   return folder;
@@ -157,7 +157,7 @@ bespoke_status bespoke_open(const bespoke_bundle* bundle, bespoke_text state, co
     std::unique_ptr<Engine> engine;
     if (options.engine) engine = engine_of(*options.engine);
     const BundlePlace place = place_of(bundle);
-    const std::string folder = folder_of(state);
+    const std::string folder = state_folder(state);
     need(model, "model", "a place for the model");
     const std::string cache = path_of(options.cache, "bespoke_options.cache");
     if (engine) engine->cache = cache;
@@ -207,7 +207,7 @@ bespoke_status bespoke_reset_for_new_base(const bespoke_bundle* bundle, bespoke_
   return guarded(error, [&] {
     const OwnCall own(call);
     const BundlePlace place = place_of(bundle);
-    PersonalModel::reset_for_new_base(place, folder_of(state), trust_of(options_of(options)));
+    PersonalModel::reset_for_new_base(place, state_folder(state), trust_of(options_of(options)));
   });
 }
 

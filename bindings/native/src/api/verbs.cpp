@@ -12,7 +12,7 @@ void set(Number* place, Number value) {
   if (place) *place = value;
 }
 
-std::string folder_of(bespoke_text given) {
+std::string adapter_folder(bespoke_text given) {
   const std::string folder = path_of(given, "folder");
   if (folder.empty()) throw Error(Kind::Config, "folder", "an empty text", "the path of an adapter's folder", "Give one");
   return folder;
@@ -101,14 +101,15 @@ bespoke_status bespoke_export_adapter(bespoke_model* model, bespoke_text folder,
     const std::string name = text_of(format, "format");
     const std::optional<AdapterFormat> known = value_named<AdapterFormat>(name);
     if (!known) throw Error(Kind::Config, setting("format"), in_quotes(name), "'peft', 'mlx' or 'gguf'", "Name one of these");
-    model.export_adapter(folder_of(folder), *known, base != 0);
+    model.export_adapter(adapter_folder(folder), *known, base != 0);
   });
 }
 
 bespoke_status bespoke_import_adapter(bespoke_model* model, bespoke_text folder, int32_t trust_base, const bespoke_call* call,
                                       int64_t* version, bespoke_error** error) {
   set<int64_t>(version, 0);
-  return stored(model, call, error, [&](PersonalModel& model) { set(version, model.import_adapter(folder_of(folder), trust_base != 0)); });
+  return stored(model, call, error,
+                [&](PersonalModel& model) { set(version, model.import_adapter(adapter_folder(folder), trust_base != 0)); });
 }
 
 bespoke_status bespoke_describe(bespoke_model* model, char** description, bespoke_error** error) {

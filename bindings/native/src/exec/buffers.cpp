@@ -10,10 +10,6 @@
 namespace bespoke {
 namespace {
 
-constexpr size_t kAlignment = 64;  // as plan/arena.py
-
-size_t aligned(size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
-
 size_t largest(const std::vector<const Plan*>& plans, uint64_t Estimate::* bytes) {
   size_t most = 0;
   for (const Plan* plan : plans) most = std::max<size_t>(most, plan->estimate.*bytes);

@@ -15,6 +15,10 @@
 
 namespace bespoke {
 
+constexpr size_t kAlignment = 64;  // of a value in memory, as in plan/arena.py
+
+inline size_t aligned(size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
+
 struct Layout {  // offsets of named values one after another
   struct Entry {
     size_t offset, bytes;

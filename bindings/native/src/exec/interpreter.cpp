@@ -18,8 +18,6 @@ static_assert(static_cast<int>(DType::float32) == BESPOKE_FLOAT32 && static_cast
 
 namespace {
 
-constexpr size_t kAlignment = 64;
-
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 size_t bytes_of(const TensorSpec& spec) {
@@ -100,8 +98,7 @@ size_t Interpreter::temporaries(const Plan& plan, const Manifest& manifest) {
       const GraphRecord* graph = manifest.graph(plan.graphs[i.call.graph].key);
       size_t sum = 0;
       for (uint32_t n = 0; n < i.call.results; n++)
-        if (plan.references[i.call.first + i.call.operands + n].how == How::add_to)
-          sum += (bytes_of(graph->outputs[n]) + kAlignment - 1) / kAlignment * kAlignment;
+        if (plan.references[i.call.first + i.call.operands + n].how == How::add_to) sum += aligned(bytes_of(graph->outputs[n]));
       most = std::max(most, sum);
     }
   return most;
@@ -251,7 +248,7 @@ void Interpreter::call(const Instruction::Call& call) {
     if (reference.how == How::add_to) {
       place = buffers_.temporaries() + used;
       adds_.emplace_back(place, i);
-      used += (bytes_of(spec) + kAlignment - 1) / kAlignment * kAlignment;
+      used += aligned(bytes_of(spec));
     } else {
       place = find(reference);
     }

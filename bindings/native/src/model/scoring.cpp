@@ -10,10 +10,10 @@ namespace bespoke {
 
 namespace {
 
-constexpr size_t kMostBytes = size_t{16} << 20, kMostLevels = 3, kMostItems = 10'000'000;
+constexpr size_t kMostTextBytes = size_t{16} << 20, kMostTextLevels = 3, kMostTexts = 10'000'000;
 
 OwnedJson listed(const std::string& json, const char* what) {
-  const JsonRules rules = {what, Kind::Data, "Give a list of texts", kMostBytes, kMostLevels, kMostItems};
+  const JsonRules rules = {what, Kind::Data, "Give a list of texts", kMostTextBytes, kMostTextLevels, kMostTexts};
   OwnedJson list = parse_json(bytes_of(json), rules);
   if (!list->is_array() || list->empty())
     throw Error(Kind::Data, what, list->is_array() ? "an empty list" : kind_of(*list), "a list of at least one text", "Give one");

@@ -22,7 +22,7 @@ bool is_good_row(const TokenRow& row) {
 }
 
 // Little-endian, as every machine that this is built for.
-Bytes bytes_of(const std::vector<int32_t>& tokens) {
+Bytes token_bytes(const std::vector<int32_t>& tokens) {
   return {reinterpret_cast<const uint8_t*>(tokens.data()), sizeof(int32_t) * tokens.size()};
 }
 
@@ -54,11 +54,11 @@ void insert_rows(Database& database, int64_t example, const std::vector<TokenRow
   int64_t number = 0;
   for (const TokenRow& row : rows) {
     insert.bind(example).bind(number++);
-    insert.bind(bytes_of(row.tokens)).bind(Bytes{row.mask.data(), row.mask.size()});
+    insert.bind(token_bytes(row.tokens)).bind(Bytes{row.mask.data(), row.mask.size()});
     if (row.rejected_tokens.empty())
       insert.bind(std::optional<std::string>()).bind(std::optional<std::string>());
     else
-      insert.bind(bytes_of(row.rejected_tokens)).bind(Bytes{row.rejected_mask.data(), row.rejected_mask.size()});
+      insert.bind(token_bytes(row.rejected_tokens)).bind(Bytes{row.rejected_mask.data(), row.rejected_mask.size()});
     insert.run();
     insert.again();
   }

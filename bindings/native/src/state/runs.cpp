@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kSlotsKept = 2;
 constexpr const char* kReset = "reset";
-const char* const kColumns = "id, method, seed, settings, steps, started_from, step, cursor, ended_because, started_at, ended_at";
+const char* const kRunColumns = "id, method, seed, settings, steps, started_from, step, cursor, ended_because, started_at, ended_at";
 
 std::string stored_json(std::string text, const std::string& subject) {
   if (!is_json_object(text)) throw damaged(subject, "text that is no JSON object", "a JSON object");
@@ -110,7 +110,7 @@ Run StateStore::start_run_within(Transaction& transaction, const std::string& me
 }
 
 Run StateStore::run(int64_t id) {
-  Statement statement(*database_, std::string("SELECT ") + kColumns + " FROM runs WHERE id = ?");
+  Statement statement(*database_, std::string("SELECT ") + kRunColumns + " FROM runs WHERE id = ?");
   if (!statement.bind(id).step())
     throw Error(Kind::State, "run " + std::to_string(id), "no such run", "one of this state", "Ask current_run()");
   Run found;

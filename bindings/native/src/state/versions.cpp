@@ -28,7 +28,7 @@ Version version_of(const Statement& row) {
 // tokens it knows nothing, until a run that starts from it is judged.
 #define BESPOKE_ANSWERS "(text_rules IS NULL OR substr(text_rules, 1, 32) IS (SELECT substr(text, 1, 32) FROM state))"
 
-const char* const kColumns = "SELECT id, run, step, metrics, accepted_at, source, NOT " BESPOKE_ANSWERS " FROM versions ";
+const char* const kSelectVersions = "SELECT id, run, step, metrics, accepted_at, source, NOT " BESPOKE_ANSWERS " FROM versions ";
 
 // Whether an adapter of the run may be kept: not where it has seen what is forgotten, or is undone.
 bool may_be_kept(Database& database, int64_t run) {
@@ -110,13 +110,13 @@ std::optional<Version> StateStore::rollback() {
 
 std::vector<Version> StateStore::accepted() {
   std::vector<Version> found;
-  Statement statement(*database_, std::string(kColumns) + "ORDER BY id");
+  Statement statement(*database_, std::string(kSelectVersions) + "ORDER BY id");
   while (statement.step()) found.push_back(version_of(statement));
   return found;
 }
 
 std::optional<Version> StateStore::current_version() {
-  Statement statement(*database_, std::string(kColumns) + "WHERE " BESPOKE_ANSWERS " ORDER BY id DESC LIMIT 1");
+  Statement statement(*database_, std::string(kSelectVersions) + "WHERE " BESPOKE_ANSWERS " ORDER BY id DESC LIMIT 1");
   if (!statement.step()) return std::nullopt;
   return version_of(statement);
 }

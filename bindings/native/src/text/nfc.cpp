@@ -16,11 +16,11 @@ namespace {
 constexpr uint32_t kSyllables = 0xac00, kLeading = 0x1100, kVowels = 0x1161, kTrailing = 0x11a7;
 constexpr uint32_t kLeadingCount = 19, kVowelCount = 21, kTrailingCount = 28, kSyllableCount = kLeadingCount * kVowelCount * kTrailingCount;
 
-struct Part {
+struct Character {
   uint32_t code, order;  // order 0: no mark
 };
 
-void decompose(const TokenizerFile& file, uint32_t code, std::vector<Part>& parts) {
+void decompose(const TokenizerFile& file, uint32_t code, std::vector<Character>& parts) {
   if (code - kSyllables < kSyllableCount) {
     const uint32_t index = code - kSyllables;
     parts.push_back({kLeading + index / (kVowelCount * kTrailingCount), 0});
@@ -46,17 +46,17 @@ uint32_t compose_two(const TokenizerFile& file, uint32_t first, uint32_t second)
   return file.composed(first, second);
 }
 
-void normalize(const TokenizerFile& file, std::vector<Part>& parts) {
+void normalize(const TokenizerFile& file, std::vector<Character>& parts) {
   for (size_t i = 0; i < parts.size();) {
     size_t end = i;
     while (end < parts.size() && parts[end].order) end++;
     std::stable_sort(parts.begin() + static_cast<ptrdiff_t>(i), parts.begin() + static_cast<ptrdiff_t>(end),
-                     [](const Part& a, const Part& b) { return a.order < b.order; });
+                     [](const Character& a, const Character& b) { return a.order < b.order; });
     i = end + 1;
   }
   size_t count = 0, starter = 0;
   bool has_starter = false;
-  for (const Part part : parts) {
+  for (const Character part : parts) {
     if (has_starter) {
       // Between the starter and this one stand only marks that stayed; one of its own class or above blocks it.
       const bool adjacent = count == starter + 1;
@@ -92,7 +92,7 @@ std::string_view to_nfc(const TokenizerFile& file, std::string_view text, std::s
 
   kept.assign(text.substr(0, before));
   kept.reserve(text.size());
-  std::vector<Part> parts;
+  std::vector<Character> parts;
   for (at = before; at < text.size();) {
     const Utf8Character first = character_at(text, at);
     size_t end = at + first.size;
@@ -111,7 +111,7 @@ std::string_view to_nfc(const TokenizerFile& file, std::string_view text, std::s
         i += character.size;
       }
       normalize(file, parts);
-      for (const Part& part : parts) append_character(kept, part.code);
+      for (const Character& part : parts) append_character(kept, part.code);
     }
     at = end;
   }

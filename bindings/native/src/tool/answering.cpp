@@ -14,8 +14,6 @@ namespace bespoke {
 
 namespace {
 
-using Json = nlohmann::json;
-
 struct Failed {
   bespoke_error* error;
 };
@@ -24,7 +22,7 @@ class Sessions {
  public:
   explicit Sessions(bespoke_model* model) : model_(model) {}
 
-  Json answer(const Order& order) {
+  nlohmann::json answer(const Order& order) {
     const auto what = order.asked.at("do").get<std::string>();
     if (what == "score") return judge(bespoke_score, order);
     if (what == "classify") return judge(bespoke_classify, order);
@@ -44,7 +42,7 @@ class Sessions {
   }
 
  private:
-  Json open(int64_t number, const Json& asked) {
+  nlohmann::json open(int64_t number, const nlohmann::json& asked) {
     const std::string stop_texts = asked.at("stop_texts").dump();
     bespoke_generation generation{};
     generation.struct_size = sizeof generation;
@@ -62,19 +60,19 @@ class Sessions {
     return {{"event", "done"}};
   }
 
-  Json trim() {
+  nlohmann::json trim() {
     bespoke_error* error = nullptr;
     if (bespoke_trim(model_, &error)) throw Failed{error};
     return {{"event", "done"}};
   }
 
-  static Json feed(bespoke_session* session, const std::string& prompt) {
+  static nlohmann::json feed(bespoke_session* session, const std::string& prompt) {
     bespoke_error* error = nullptr;
     if (bespoke_session_feed(session, text_of(prompt), &error)) throw Failed{error};
     return {{"event", "done"}};
   }
 
-  static Json next(bespoke_session* session, bespoke_cancel* cancel) {
+  static nlohmann::json next(bespoke_session* session, bespoke_cancel* cancel) {
     const bespoke_call call = call_of(cancel);
     bespoke_error* error = nullptr;
     const bespoke_piece* piece = nullptr;
@@ -83,13 +81,13 @@ class Sessions {
     return {{"event", "found"},
             {"found",
              {{"text", std::string(piece->text.data, piece->text.size)},
-              {"token", piece->token < 0 ? Json() : Json(piece->token)},
+              {"token", piece->token < 0 ? nlohmann::json() : nlohmann::json(piece->token)},
               {"tokens", piece->tokens},
-              {"stopped_because", piece->ended == BESPOKE_GOES_ON ? Json() : Json(ends[piece->ended - 1])}}}};
+              {"stopped_because", piece->ended == BESPOKE_GOES_ON ? nlohmann::json() : nlohmann::json(ends[piece->ended - 1])}}}};
   }
 
   template <class Judge>
-  Json judge(Judge judge, const Order& order) {
+  nlohmann::json judge(Judge judge, const Order& order) {
     const std::string prompt = order.asked.at("prompt").dump(), answers = order.asked.at("answers").dump();
     const bespoke_call call = call_of(order.cancel.get());
     bespoke_error* error = nullptr;
@@ -105,9 +103,9 @@ class Sessions {
     return call;
   }
 
-  static Json found(char* json) {
+  static nlohmann::json found(char* json) {
     const std::unique_ptr<char, void (*)(char*)> held(json, bespoke_free);
-    return {{"event", "found"}, {"found", Json::parse(json)}};
+    return {{"event", "found"}, {"found", nlohmann::json::parse(json)}};
   }
 
   struct Close {
@@ -124,7 +122,7 @@ void answer(bespoke_model* model, Inbox& inbox) {
   Sessions sessions(model);
   say({{"event", "ready"}});
   while (const std::optional<Order> order = inbox.take()) {
-    Json event;
+    nlohmann::json event;
     try {
       event = sessions.answer(*order);
     } catch (const Failed& failed) {

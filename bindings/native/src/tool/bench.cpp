@@ -64,15 +64,15 @@ Json spread_of(std::vector<double> values) {
 }
 
 // Where a product runs: on one core of a class, or on all cores.
-struct Place {
+struct BenchPlace {
   std::vector<int> processors;
   std::string cores;
   int64_t threads;
   kernels::Parallel parallel;
 };
 
-std::vector<Place> places_of(const std::vector<CoreClass>& classes, BenchThreads& threads) {
-  std::vector<Place> places;
+std::vector<BenchPlace> places_of(const std::vector<CoreClass>& classes, BenchThreads& threads) {
+  std::vector<BenchPlace> places;
   std::vector<int> all;
   for (const CoreClass& one : classes) {
     all.insert(all.end(), one.processors.begin(), one.processors.end());
@@ -83,7 +83,7 @@ std::vector<Place> places_of(const std::vector<CoreClass>& classes, BenchThreads
   return places;
 }
 
-Json place_of(const Place& place) { return {{"cores", place.cores}, {"threads", place.threads}}; }
+Json place_of(const BenchPlace& place) { return {{"cores", place.cores}, {"threads", place.threads}}; }
 
 // ---- what is measured ----------------------------------------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ void read_share(void* context, size_t task) {
   reading.sums[task] = sum;  // so that the compiler keeps the loop
 }
 
-Json measured_reads(const Extent& extent, const std::vector<Place>& places, size_t bytes) {
+Json measured_reads(const Extent& extent, const std::vector<BenchPlace>& places, size_t bytes) {
   const std::vector<uint64_t> words(bytes / sizeof(uint64_t), 1);
   std::vector<std::vector<double>> rates(places.size());
   take_turns(extent, [&] {
@@ -133,15 +133,15 @@ std::vector<const kernels::Table*> tables() {
 
 struct Product {
   const kernels::Table* table;
-  const Place* place;
+  const BenchPlace* place;
   const char* name;
   int64_t rows;
   std::vector<double> rates;  // of a row: weights a second, in units of 10^9; of more: operations
 };
 
-std::vector<Product> products_of(const std::vector<Place>& places) {
+std::vector<Product> products_of(const std::vector<BenchPlace>& places) {
   std::vector<Product> products;
-  for (const Place& place : places)  // outermost, so that the thread seldom moves
+  for (const BenchPlace& place : places)  // outermost, so that the thread seldom moves
     for (const kernels::Table* table : tables())
       for (const char* name : {"forward", "transposed", "head"})
         for (const int64_t rows : kRows) products.push_back({table, &place, name, rows, {}});
@@ -161,7 +161,7 @@ void measure(Product& product, BenchModel& model) {
   product.rates.push_back((product.rows == 1 ? weights : operations) / took / 1e9);
 }
 
-Json measured_products(const Extent& extent, const std::vector<Place>& places, BenchModel& model) {
+Json measured_products(const Extent& extent, const std::vector<BenchPlace>& places, BenchModel& model) {
   std::vector<Product> products = products_of(places);
   take_turns(extent, [&] {
     for (Product& product : products) measure(product, model);
@@ -179,7 +179,7 @@ Json measured_products(const Extent& extent, const std::vector<Place>& places, B
   return all;
 }
 
-Json measured_step(const Extent& extent, const Place& all, BenchModel& model) {
+Json measured_step(const Extent& extent, const BenchPlace& all, BenchModel& model) {
   std::vector<double> seconds;
   run_on(all.processors);
   take_turns(extent, [&] { seconds.push_back(seconds_of([&] { model.step(kernels::best_table(), all.parallel); })); });
@@ -239,7 +239,7 @@ Json bench(bool is_quick) {
   size_t count = 0;
   for (const CoreClass& one : classes) count += static_cast<size_t>(one.count);
   BenchThreads threads(std::min(count, kernels::THREADS));  // as many as work on one product
-  const std::vector<Place> places = places_of(classes, threads);
+  const std::vector<BenchPlace> places = places_of(classes, threads);
 
   // Twice the largest cache, so that little of it is still there when it is read again.
   const size_t room = static_cast<size_t>(std::max<int64_t>(memory_bytes(), 0)) / 4, cache = static_cast<size_t>(largest_cache_bytes());

@@ -278,7 +278,7 @@ void end_by_signals() {  // what changes nothing needs not be brought to an end
   for (const int number : {SIGTERM, SIGINT}) std::signal(number, SIG_DFL);
 }
 
-int bench(const json& request) {
+int run_bench(const json& request) {
   const bool is_quick = field<bool>(request, "quick", false);
   end_by_signals();
   if (!listen_to_changes()) return out_of_memory();  // it answers pings
@@ -381,7 +381,7 @@ int main(int count, char** arguments) {
     }
     if (request.value("verb", json()) == "encode") return bespoke::encode_examples(request, lines);
     if (request.value("verb", json()) == "install") return install(request);
-    if (request.value("verb", json()) == "bench") return bench(request);
+    if (request.value("verb", json()) == "bench") return run_bench(request);
     return listen_to_changes() ? run(request) : out_of_memory();
   } catch (const std::bad_alloc&) {
     return out_of_memory();

@@ -12,7 +12,7 @@ namespace {
 // Where mlx-lm has the blocks: its models keep the decoder of one that sees images too in `language_model`.
 std::string path_of(const Manifest& manifest) { return manifest.decoder_path == "model" ? "model" : "language_model.model"; }
 
-std::string settings_text(const Manifest& manifest) {
+std::string mlx_settings(const Manifest& manifest) {
   std::vector<std::string> keys;
   for (const std::string& linear : manifest.lora_linears) keys.push_back(AdapterPiece{0, linear, ""}.part() + "." + linear);
   const Json settings = {
@@ -38,7 +38,7 @@ void write_mlx(const std::string& folder, const Tensors& adapter, const Manifest
   for (const AdapterPiece& piece : pieces_of(adapter, initial, manifest))
     tensors.add(mlx_module(piece, manifest) + (piece.is_a() ? ".lora_a" : ".lora_b"), *piece.tensor, true);
   WholeFolder whole(folder, Kind::Adapter, WholeFolder::Readers::owner, replaces_only({kAdapterConfig, kMlxWeights}));
-  write_text(whole, kAdapterConfig, settings_text(manifest));
+  write_text(whole, kAdapterConfig, mlx_settings(manifest));
   tensors.write(whole, kMlxWeights, {{"format", "mlx"}, {kBaseKey, manifest.base_sha256}});
   whole.finish();
 }

@@ -21,7 +21,7 @@ Json target_modules(const Manifest& manifest) {
   return path + "\\.layers\\.\\d+\\.(self_attn|mlp)\\.(" + joined(linears, "|") + ")";
 }
 
-std::string settings_text(const Manifest& manifest) {
+std::string peft_settings(const Manifest& manifest) {
   const double alpha = manifest.lora_alpha;
   const bool is_whole = alpha == std::floor(alpha) && alpha < 0x1p63;
   const Json settings = {
@@ -54,7 +54,7 @@ void write_peft(const std::string& folder, const Tensors& adapter, const Manifes
   for (const AdapterPiece& piece : pieces_of(adapter, initial, manifest))
     tensors.add("base_model.model." + peft_module(piece, manifest) + "." + piece.side + ".weight", *piece.tensor);
   WholeFolder whole(folder, Kind::Adapter, WholeFolder::Readers::owner, replaces_only({kAdapterConfig, kPeftWeights}));
-  write_text(whole, kAdapterConfig, settings_text(manifest));
+  write_text(whole, kAdapterConfig, peft_settings(manifest));
   tensors.write(whole, kPeftWeights, {{"format", "pt"}, {kBaseKey, manifest.base_sha256}});
   whole.finish();
 }

@@ -10,7 +10,6 @@ namespace bespoke {
 
 namespace {
 
-constexpr uint64_t kPage = 16384;
 constexpr size_t kLocal = 30, kCentral = 46, kEnd = 22;
 constexpr uint32_t kVersion = 10, kMadeBy = 3 << 8 | 10, kDate = 0x21, kMode = 0100644u << 16, kPadding = 0xd935;
 

@@ -20,10 +20,9 @@ namespace bespoke {
 
 namespace {
 
-constexpr const char* kManifest = "manifest.json";
 constexpr const char* kSum = "manifest.sha256";
 constexpr const char* kSignature = "signature";
-constexpr size_t kMaxManifest = 8u << 20, kMaxBeside = 256, kHashChunk = 64 << 10, kPage = 16384;
+constexpr size_t kMaxBeside = 256, kHashChunk = 64 << 10;
 
 class OpenBundle : public Bundle {
  public:

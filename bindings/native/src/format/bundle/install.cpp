@@ -22,8 +22,6 @@ namespace bespoke {
 
 namespace {
 
-constexpr const char* kManifest = "manifest.json";
-constexpr size_t kMaxManifest = 8u << 20, kMaxDepth = 16, kMaxItems = 500'000;
 constexpr size_t kChunk = 256 << 10;
 
 [[noreturn]] void refuse_file(const std::string& subject, const std::string& got, const std::string& expected) {
@@ -107,7 +105,7 @@ void check_replaceable(const std::string& folder) {
     std::string text(static_cast<size_t>(std::min<uint64_t>(manifest.size, kMaxManifest + 1)), '\0');
     text.resize(read_at(manifest.descriptor.get(), &text[0], text.size(), 0, folder));
     const Bytes document = bytes_of(text);
-    const JsonRules rules{folder, Kind::Bundle, "Choose another folder", kMaxManifest, kMaxDepth, kMaxItems};
+    const JsonRules rules{folder, Kind::Bundle, "Choose another folder", kMaxManifest, kMaxManifestDepth, kMaxManifestItems};
     check_json(document, rules);
     Faults faults;
     read_pieces(document, rules, nullptr, {"", "files"}, faults, own);

@@ -17,7 +17,6 @@ namespace {
 constexpr const char* kNextStep = "Get the bundle again from where it was built, or build it again";
 constexpr const char* kFormat = "bespoke-bundle";
 constexpr int64_t kMajor = 1, kMinor = 8;
-constexpr size_t kMaxBytes = 8u << 20, kMaxDepth = 16, kMaxItems = 500'000;
 
 const char* printable(const std::string& text) { return is_printable(text) ? nullptr : "a text without control characters"; }
 
@@ -306,7 +305,8 @@ const Method& Manifest::method(const std::string& name) const {
 }
 
 Manifest read_manifest(Bytes document, const std::string& subject) {
-  const JsonRules rules{subject, Kind::Bundle, "Get the file again from where it was built", kMaxBytes, kMaxDepth, kMaxItems};
+  const JsonRules rules{subject,      Kind::Bundle,      "Get the file again from where it was built",
+                        kMaxManifest, kMaxManifestDepth, kMaxManifestItems};
   const FormatVersion version = check_version(*check_json(document, rules, {"format", "format_version"}), subject);
   const Schema schema(manifest_schema, manifest_schema_size, text_rule, version);
   Manifest manifest{};

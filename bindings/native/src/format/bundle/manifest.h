@@ -14,6 +14,9 @@
 
 namespace bespoke {
 
+constexpr const char* kManifest = "manifest.json";
+constexpr size_t kMaxManifest = 8u << 20, kMaxManifestDepth = 16, kMaxManifestItems = 500'000;
+
 struct TensorSpec {
   std::string name;
   std::vector<int64_t> shape;

@@ -14,6 +14,8 @@
 
 namespace bespoke {
 
+constexpr uint64_t kPage = 16384;  // where weights begin, and entries of an archive
+
 struct Extent {  // bytes `offset` to `offset + size` of a file
   Descriptor descriptor;
   uint64_t offset, size;
