@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs clang-tidy and clang's -Wthread-safety over the C++ of the device core (.clang-tidy), as build/core compiles it.
+"""Runs clang-tidy and clang's -Wthread-safety over the C++ of the device core (.clang-tidy), as build/core compiles it: the sources
+of a folder together (bindings/native/cmake/parts.cmake).
 
-A file that was clean is not looked at again until it, a header or a setting changes: .cache/tidy remembers it.
+Sources that were clean are not looked at again until they, a header or a setting change: .cache/tidy remembers them.
 
 python tools/tidy_native.py
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -23,10 +25,17 @@ CLEAN = REPOSITORY / ".cache" / "tidy"
 PROGRAM = Path(sys.executable).with_name("clang-tidy")
 
 
-def files() -> list[Path]:
-    """The sources of the core that are compiled on this machine."""
-    commands = json.loads(DATABASE.read_text(encoding="utf-8"))
-    return sorted({path for command in commands if (path := Path(command["file"])).is_relative_to(CORE / "src")})
+def compiled() -> dict[Path, list[Path]]:
+    """What the compiler is given on this machine, each with the sources of the core that it is or includes."""
+    found = {}
+    for command in json.loads(DATABASE.read_text(encoding="utf-8")):
+        given = Path(command["file"])
+        sources = [given]
+        if given.parent.name == "Unity":
+            sources = [Path(name) for name in re.findall(r'^#include "(.*\.cpp)"$', given.read_text("utf-8"), re.MULTILINE)]
+        if sources[0].is_relative_to(CORE / "src"):
+            found.setdefault(tuple(sources), given)
+    return {given: list(sources) for sources, given in found.items()}
 
 
 def settings() -> bytes:
@@ -37,13 +46,15 @@ def settings() -> bytes:
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).digest()
 
 
-def findings(path: Path, common: bytes) -> str:
-    """What clang-tidy has to say of a file; nothing where it is clean."""
-    mark = CLEAN / hashlib.sha256(common + path.read_bytes() + str(path.relative_to(REPOSITORY)).encode()).hexdigest()
+def findings(given: Path, sources: list[Path], common: bytes) -> str:
+    """What clang-tidy has to say of sources that are compiled together; nothing where they are clean."""
+    parts = b"".join(path.read_bytes() + str(path.relative_to(REPOSITORY)).encode() for path in sources)
+    mark = CLEAN / hashlib.sha256(common + parts).hexdigest()
     if mark.exists():
         return ""
+    settings = ["--config-file", REPOSITORY / ".clang-tidy", "--checks=-bugprone-suspicious-include"]  # of .cpp files
     of_gcc = "--removed-arg=-fno-gnu-unique"
-    command = [PROGRAM, "-p", DATABASE.parent, "--quiet", of_gcc, path]
+    command = [PROGRAM, "-p", DATABASE.parent, "--quiet", *settings, of_gcc, given]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         CLEAN.mkdir(parents=True, exist_ok=True)
@@ -60,7 +71,7 @@ def main() -> int:
         return 0
     common = settings()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = [text for text in pool.map(lambda path: findings(path, common), files()) if text]
+        found = [text for text in pool.map(lambda item: findings(*item, common), compiled().items()) if text]
     print(*found, sep="\n", end="\n" if found else "")
     return 1 if found else 0
 
