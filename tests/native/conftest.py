@@ -44,7 +44,7 @@ def compile_core(name: str, *defines: str, targets: Sequence[str] = (), tests: b
 def sanitized_core(sanitizer: str = "address,undefined", *defines: str, targets: Sequence[str] = ()) -> Path:
     """`compile_core` with sanitizers, one build for all tests. Compiling takes longer than they do: our C++ is optimized less."""
     name = "_".join(["sanitized", sanitizer.split(",")[0], *(["bare"] if defines else [])])
-    fast_to_compile = ("-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O1 -g1", "-DCMAKE_C_FLAGS=-O2")
+    fast_to_compile = ("-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O1 -g1", "-DCMAKE_C_FLAGS=-O1")
     return compile_core(name, f"-DBESPOKE_SANITIZE={sanitizer}", *defines, *fast_to_compile, targets=targets)
 
 
