@@ -19,7 +19,7 @@ __all__ = ["exact"]
 
 @pytest.fixture(scope="module")
 def lab() -> list[str]:
-    return [str(compile_core("native", targets=["federation_lab"]) / "tests" / "federation_lab")]
+    return [str(compile_core("core") / "tests" / "federation_lab")]
 
 
 @pytest.fixture

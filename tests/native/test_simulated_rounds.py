@@ -23,7 +23,7 @@ AT = {"seed": 5, "round": 9}
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    lab = compile_core("native", targets=["federation_lab"]) / "tests" / "federation_lab"
+    lab = compile_core("core") / "tests" / "federation_lab"
     folder = tmp_path_factory.mktemp("simulated")
     model = tiny_model("llama", folder / "model", num_hidden_layers=2)
     return Place([str(lab)], model, folder, kept=folder, probe=True)

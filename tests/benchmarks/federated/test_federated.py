@@ -63,7 +63,7 @@ PACKED = 0.8  # of what the span holds, least that its INT4 codes hold
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    lab = compile_core("native", targets=["federation_lab"]) / "tests" / "federation_lab"
+    lab = compile_core("core") / "tests" / "federation_lab"
     return Place([str(lab)], ensure_model(DEFAULT_CACHE), tmp_path)
 
 
