@@ -21,7 +21,8 @@ SRC = SOURCE / "src"
 # What a folder of src may include beside itself; error.h, enums.h and bytes.h are everybody's.
 MAY_USE = {
     "api": {"model", "exec", "state", "format", "kernels", "engines", "platform"},
-    "model": {"train", "verify", "generate", "exec", "state", "text", "format"},
+    "model": {"federated", "train", "verify", "generate", "exec", "state", "text", "format"},
+    "federated": {"train", "exec", "state", "format", "platform"},
     "train": {"generate", "exec", "state", "format", "platform"},
     "verify": {"train", "exec", "state", "text", "format", "platform"},
     "generate": {"exec", "text", "format"},

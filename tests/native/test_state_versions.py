@@ -30,10 +30,17 @@ __all__ = ["faults", "open_state", "place", "stores"]
 
 FEW = 15  # faults, in the fast run; in the full one each that there is
 NEW_BASE = "e" * 64
-SINCE_4 = {"answers"}
+SINCE_5 = {"federations", "rounds", "outbox", "round_examples"}
+SINCE_4 = {"answers"} | SINCE_5
 SINCE_3 = {"judgements", "best_steps"} | SINCE_4
 # What a state of that version lacks; of the bytes that a run has written, which came with 4, no digest is made.
-SINCE: dict[int, set[str]] = {1: {"text", "use", "rejected", "losses"} | SINCE_3, 2: SINCE_3, 3: SINCE_4, 4: SINCE_4}
+SINCE: dict[int, set[str]] = {
+    1: {"text", "use", "rejected", "losses"} | SINCE_3,
+    2: SINCE_3,
+    3: SINCE_4,
+    4: SINCE_4,
+    5: SINCE_5,
+}
 
 
 def unpacked(version: int, folder: Path) -> Path:
