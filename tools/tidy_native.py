@@ -32,7 +32,9 @@ def compiled() -> dict[Path, list[Path]]:
         given = Path(command["file"])
         sources = [given]
         if given.parent.name == "Unity":
-            sources = [Path(name) for name in re.findall(r'^#include "(.*\.cpp)"$', given.read_text("utf-8"), re.MULTILINE)]
+            sources = [
+                Path(name) for name in re.findall(r'^#include "(.*\.cpp)"$', given.read_text("utf-8"), re.MULTILINE)
+            ]
         if sources[0].is_relative_to(CORE / "src"):
             found.setdefault(tuple(sources), given)
     return {given: list(sources) for sources, given in found.items()}
