@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shared adapter as devices compute it, bit for bit (docs/explanation/federation.md).
+
+Of round r with directions j = 0, 1, ... and coefficients c_j, in this order and in float32,
+
+    theta <- theta - c_j z_j;   theta <- theta - c' G_j
+
+z_j is Rademacher noise of query j and step r. The server sends no guidance, so G_j is zero, and the second term changes nothing but
+the sign of a zero: -0 - -0 = 0. Where a plan has this term, it is taken here too. The plan of the bundle's method says which pieces
+are trained and which counters make their noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bespoke.bundle.reader import Bundle
+from bespoke.errors import BundleError
+from bespoke.plan.instructions import Call, Named, Noise, Plan, Receive, SectionName, Store
+from bespoke.plan.kinds import NO_BLOCK
+from bespoke.plan.read import read_plan
+from bespoke.rules.noise import noise
+
+__all__ = ["Adapter", "Steps", "snapshot_of"]
+
+SECTION: SectionName = "federated_apply"
+SAFETENSORS_ALIGNMENT = 8  # of the header's length
+_FORMATS = {np.dtype(np.float32): "F32", np.dtype(np.float16): "F16"}
+
+
+class Counter(NamedTuple):
+    """Where a piece's noise comes from."""
+
+    block: int
+    tensor: int
+
+
+class Steps(NamedTuple):
+    """What a plan says of the steps of a round."""
+
+    counters: dict[str, Counter]  # by piece
+    guided: bool  # whether it subtracts a second term
+    columns: int  # whose signs weigh the guidance; 0: a direction probes one column
+
+
+class Adapter:
+    """The trained pieces after a round. `pieces` are replaced and never changed in place, so a reader may keep them."""
+
+    def __init__(self, pieces: Mapping[str, np.ndarray], steps: Steps, seed: int, round_number: int = 0) -> None:
+        self.pieces = {name: np.ascontiguousarray(pieces[name], np.float32) for name in sorted(pieces)}
+        self._steps, self._seed = steps, seed
+        self.round = round_number
+
+    @classmethod
+    def of_bundle(cls, bundle: Bundle) -> Adapter:
+        """The adapter where every device starts. Raises BundleError for a bundle that no federation can use."""
+        federation = bundle.manifest.federation
+        if federation is None:
+            raise BundleError(
+                "the bundle",
+                got="one whose users learn each for themselves",
+                expected="one that was built with a federation",
+                next_step="Build it with Personalizer(federation=Federation(...))",
+            )
+        record = bundle.method(federation.method).plans[0]
+        steps = _steps_of(read_plan(bundle.read(record.file), record.file, bundle.manifest.graphs), record.file)
+        initial, lora = bundle.initial_adapter(), bundle.manifest.lora.settings
+        trained = {name: np.array(piece) for name, piece in initial.items() if lora.trains(name)}
+        if trained.keys() != steps.counters.keys():
+            raise _no_steps(record.file, f"steps of {len(steps.counters)} pieces", f"those of all {len(trained)}")
+        return cls(trained, steps, federation.seed)
+
+    def restored(self, pieces: Mapping[str, np.ndarray], round_number: int) -> Adapter:
+        """These pieces in place of its own, as the adapter after a round."""
+        return Adapter(pieces, self._steps, self._seed, round_number)
+
+    @property
+    def sha256(self) -> str:
+        """The hash by which devices and server compare adapters."""
+        digest = hashlib.sha256()
+        for piece in self.pieces.values():
+            digest.update(piece.tobytes())
+        return digest.hexdigest()
+
+    def after(self, coefficients: Sequence[float], *, half: bool) -> Adapter:
+        """The adapter after the next round. `half`: rounded to float16 at its end."""
+        number, pieces = self.round + 1, {}
+        for name, piece in self.pieces.items():
+            theta, counter = piece.copy(), self._steps.counters[name]
+            z = np.empty_like(theta)
+            for direction, coefficient in enumerate(coefficients):
+                noise(
+                    theta.shape,
+                    seed=self._seed,
+                    step=number,
+                    query=direction,
+                    block=counter.block,
+                    tensor=counter.tensor,
+                    distribution="rademacher",
+                    out=z,
+                )
+                z *= np.float32(coefficient)  # exact
+                theta -= z
+                if self._steps.guided:
+                    theta -= self._zero_guidance(number, direction)
+            if half:
+                with np.errstate(over="ignore"):  # beyond float16 devices have infinity too
+                    theta = theta.astype(np.float16).astype(np.float32)
+            pieces[name] = theta
+        return Adapter(pieces, self._steps, self._seed, number)
+
+    def _zero_guidance(self, number: int, direction: int) -> np.float32:
+        """c' G_j where nothing came: codes of -8, weighed by w_j, times a scale of zero. Its sign is that of -sum(w_j)."""
+        if not self._steps.columns:
+            return np.float32(-0.0)  # one column, with weight 1
+        counter = {"seed": self._seed, "step": number, "query": direction, "block": NO_BLOCK, "tensor": 0}
+        weights = noise((self._steps.columns,), distribution="rademacher", **counter)  # type: ignore[arg-type]
+        return np.float32(-0.0 if weights.sum() > 0 else 0.0)
+
+
+def snapshot_of(adapter: Adapter, *, half: bool) -> bytes:
+    """The trained pieces as a safetensors file. `half`: in float16, for an adapter that was rounded to it."""
+    arrays = {name: piece.astype(np.float16) if half else piece for name, piece in adapter.pieces.items()}
+    header, offset = [], 0
+    for name, array in arrays.items():
+        shape = ",".join(map(str, array.shape))
+        place = f"[{offset},{offset + array.nbytes}]"
+        header.append(f'"{name}":{{"dtype":"{_FORMATS[array.dtype]}","shape":[{shape}],"data_offsets":{place}}}')
+        offset += array.nbytes
+    text = ("{" + ",".join(header) + "}").encode()
+    text += b" " * (-len(text) % SAFETENSORS_ALIGNMENT)
+    return struct.pack("<Q", len(text)) + text + b"".join(array.tobytes() for array in arrays.values())
+
+
+def _steps_of(plan: Plan, file: str) -> Steps:
+    """Reads section `federated_apply`: the noise that is first subtracted from each piece which it stores."""
+    section = plan.sections.get(SECTION) or []
+    noises: dict[int, Noise] = {}
+    counters: dict[str, Counter] = {}
+    columns, guided = 0, False
+    for instruction in section:
+        if isinstance(instruction, Receive):
+            guided = True
+        elif isinstance(instruction, Noise):
+            if instruction.distribution != "rademacher":
+                raise _no_steps(file, f"{instruction.distribution} noise", "noise of -1 and 1")
+            noises[instruction.value] = instruction
+            if instruction.block == NO_BLOCK:
+                columns = plan.values[instruction.value].shape[0]
+        elif isinstance(instruction, Call):
+            _note_counter(plan, instruction, noises, counters)
+    stored = {_piece(plan, instruction.state) for instruction in section if isinstance(instruction, Store)}
+    if not section or stored != counters.keys():
+        raise _no_steps(file, f"{len(counters)} steps along noise", f"one for each of the {len(stored)} pieces")
+    return Steps(counters, guided, columns)
+
+
+def _note_counter(plan: Plan, call: Call, noises: Mapping[int, Noise], counters: dict[str, Counter]) -> None:
+    """Notes the counter of a call's noise for the piece of the adapter that it takes."""
+    operands = [operand[0] for operand in call.operands]
+    pieces = [name for value in operands if (name := _piece(plan, value)) is not None]
+    steps = [noises[value] for value in operands if value in noises and noises[value].block != NO_BLOCK]
+    if len(pieces) == len(steps) == 1:
+        counters.setdefault(pieces[0], Counter(steps[0].block, steps[0].tensor))
+
+
+def _piece(plan: Plan, value: int) -> str | None:
+    record = plan.values[value]
+    return record.place.name if record.role == "adapter" and isinstance(record.place, Named) else None
+
+
+def _no_steps(file: str, got: str, expected: str) -> BundleError:
+    return BundleError(
+        f"{file}, section {SECTION}",
+        got=got,
+        expected=expected,
+        next_step="Build the bundle with a method that takes part: zgr, or mesp or mebp with federated_directions",
+    )
