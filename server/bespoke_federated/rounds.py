@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rounds of a federation: opened, assigned to devices, combined, and followed by the server's own adapter.
+
+A round ends in two transactions. The first one fixes its coefficients, and from then on its numbers are late. Then the adapter
+takes the step. That may take seconds, while devices go on asking. The second one notes the adapter's hash and opens the next
+round. A server that was killed between the two takes the same step again.
+
+A round ends when enough numbers came, or at its deadline with at least the least number of devices. With fewer the deadline
+begins anew, and other devices are asked in place of those that did not answer. The deadline runs on a clock that nobody sets.
+Only across a restart it rests on the calendar. A clock that jumped can end or delay it by one deadline then.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+import os
+import struct
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bespoke.bundle.federation_record import FederationRecord
+from bespoke.errors import DataError, StateError
+from bespoke.format.tensors import map_tensors
+from bespoke.rules.aggregation import step_of
+from bespoke.rules.federation import coefficients_text
+from bespoke.rules.privacy import rho_of
+from bespoke.rules.round_documents import DeviceDocument, Measurement
+from bespoke_federated.adapter import Adapter, snapshot_of
+from bespoke_federated.clock import Clock
+from bespoke_federated.metrics import Metrics
+from bespoke_federated.numbers import verdict
+from bespoke_federated.settings import RoundSettings
+from bespoke_federated.store import FILES, Assignment, KeptFile, RoundRow, Store
+
+__all__ = ["Rounds"]
+
+CHECKPOINT = "checkpoint.safetensors"  # the adapter after the last round, in float32
+LEAST_NORMAL = 2.0**-126  # below it a float32 has fewer bits, and devices refuse a coefficient of three bytes
+ROUNDING = 1e-9  # sums of costs are not exact
+_log = logging.getLogger("bespoke_federated")
+
+
+class Rounds:
+    """The rounds of a state folder. `adapter` is the one after the last round that has ended."""
+
+    def __init__(
+        self,
+        store: Store,
+        initial: Adapter,
+        federation: FederationRecord,
+        settings: RoundSettings,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        settings.check()
+        self.initial_sha256 = initial.sha256
+        self.federation, self.settings = federation, settings
+        self._store, self._clock, self._metrics = store, clock, metrics
+        self._ending = threading.Lock()  # one thread at a time takes a round's step
+        self._snapshot_wanted = False
+        store.belongs_to({"task": federation.task, "adapter": self.initial_sha256, "seed": str(federation.seed)})
+        self.adapter = self._restored(initial)
+        self._end_combined()
+        last = store.last_round()
+        if last is None or (last.state == "ended" and last.number < settings.rounds):  # or the task became longer
+            with store.transaction():
+                self._open(last.number + 1 if last else 1)
+        self._due = self._due_after_restart()
+
+    @property
+    def done(self) -> bool:
+        """Whether the last round of the task has ended."""
+        last = self._store.last_ended()
+        return last is not None and last.number >= self.settings.rounds
+
+    # What a device's request changes. Call these within a transaction of the store.
+
+    def take(self, device: str, document: DeviceDocument) -> tuple[int, ...]:
+        """Keeps a device's numbers. Returns the rounds of all of them: what does not count is not wanted again either."""
+        for sent in document.numbers:
+            known = self._store.has_numbers(sent.round, device)
+            round, assignment = self._store.round(sent.round), self._store.assignment(sent.round, device)
+            found = verdict(sent, round, assignment, known, self.federation)
+            if found in ("counts", "late"):
+                self._store.add_numbers(sent.round, device, sent.first, sent.numbers, late=found == "late")
+            if found != "counts":
+                self._metrics.refused(found)
+        return tuple(sorted({sent.round for sent in document.numbers}))
+
+    def asked_of(self, device: str) -> tuple[Measurement, bool] | None:
+        """What a device that is up to date should measure, and whether it was asked for that before. None: nothing."""
+        round = self._store.last_round()
+        if round is None or round.state != "open" or self._store.has_numbers(round.number, device):
+            return None
+        if not self.can_pay(device):
+            return None
+        assignment = self._store.assignment(round.number, device)
+        again = assignment is not None
+        if assignment is None:
+            assignment = self._free(round)
+            if assignment is None:
+                return None
+            self._store.assign(round.number, device, assignment, round.extensions)
+        asked = Measurement(
+            round=round.number,
+            first=assignment.first,
+            count=assignment.directions,
+            coefficient=1.0,
+            guidance_coefficient=0.0,
+            files=(),
+            adapter=self.adapter_after(round.number - 1),
+        )
+        return asked, again
+
+    def adapter_after(self, number: int) -> str:
+        """The hash of the adapter after a round that has ended; 0: before the first one."""
+        row = self._store.round(number) if number else None
+        return self.initial_sha256 if row is None or row.adapter is None else row.adapter
+
+    def want_snapshot(self) -> None:
+        """Asks for a snapshot of the adapter as it is, at the next `advance`."""
+        self._snapshot_wanted = True
+
+    def can_pay(self, device: str) -> bool:
+        """Whether the bundle's budget has room for one more round of this device."""
+        if self.federation.budget is None:
+            return True
+        return self.spent(self._store.rounds_told_by(device) + 1) <= self.federation.budget * (1 + ROUNDING)
+
+    def spent(self, rounds: int) -> float:
+        """What so many rounds cost a device, as rho of zero-concentrated differential privacy."""
+        return rho_of([self.federation.noise]) * rounds if rounds else 0.0
+
+    # What time and numbers change
+
+    def advance(self) -> None:
+        """Ends the open round if it is time to. Another thread that is at it already does it alone."""
+        if not self._ending.acquire(blocking=False):
+            return
+        try:
+            with self._store.transaction():
+                self._combine_if_due()
+            self._end_combined()
+            if self._snapshot_wanted:
+                self._make_snapshot_of_now()
+        finally:
+            self._ending.release()
+
+    def _combine_if_due(self) -> None:
+        round = self._store.last_round()
+        if round is None or round.state != "open":
+            return
+        came, is_late = self._store.number_count(round.number), self._clock.running() >= self._due
+        if came >= self.settings.devices or (is_late and came >= self.settings.least_devices):
+            half = bool(self.settings.half_every) and round.number % self.settings.half_every == 0
+            self._store.combine_round(round.number, self._combined(round), half)
+        elif is_late:
+            self._store.extend_round(round.number, self._clock.calendar())
+            self._due = self._clock.running() + self.settings.deadline_seconds
+
+    def _combined(self, round: RoundRow) -> str:
+        """The coefficients of a round's directions as text. Of a direction that nobody measured it is zero."""
+        by_direction: dict[int, list[float]] = {}
+        for first, numbers in self._store.numbers(round.number):
+            for place, number in enumerate(numbers):
+                by_direction.setdefault(first + place, []).append(number)
+        coefficients = [0.0] * round.directions
+        rate = self.settings.rate / max(1, len(by_direction))
+        for along in step_of(by_direction, rate, combine=self.settings.combine):
+            coefficients[along.number] = along.coefficient if abs(along.coefficient) >= LEAST_NORMAL else 0.0
+        try:
+            return coefficients_text(coefficients)
+        except DataError:  # float32 cannot hold one of them
+            _log.warning("round %d changes nothing: a coefficient is too large for float32", round.number)
+            return coefficients_text([0.0] * round.directions)
+
+    def _end_combined(self) -> None:
+        """Takes the step of a round whose coefficients are fixed, and opens the next one."""
+        round = self._store.last_round()
+        if round is None or round.state != "combined":
+            return
+        adapter = self.adapter.after(_coefficients(round.coefficients), half=round.half)
+        sha256 = adapter.sha256
+        file = self._snapshot(adapter, half=round.half) if self._is_snapshot_worth_it(round, adapter) else None
+        with self._store.transaction():
+            self._store.end_round(round.number, sha256, self._clock.calendar())
+            if file:
+                self._store.add_file(file)
+            if round.number < self.settings.rounds:
+                self._open(round.number + 1)
+            self.adapter = adapter
+        self._due = self._clock.running() + self.settings.deadline_seconds
+        _write(self._store.folder / CHECKPOINT, snapshot_of(adapter, half=False))
+        _log.info("round %d has ended", round.number)
+
+    def _open(self, number: int) -> None:
+        self._store.open_round(number, self.settings.groups, self.settings.directions, self._clock.calendar())
+
+    def _free(self, round: RoundRow) -> Assignment | None:
+        """The directions that the fewest devices measure. None: enough devices are at it."""
+        taken = self._store.taken_groups(round.number, round.extensions)
+        if sum(taken.values()) >= self.settings.devices:
+            return None
+        group = min(range(round.groups), key=lambda number: taken.get(number * round.each, 0))
+        return Assignment(group * round.each, round.each)
+
+    def _due_after_restart(self) -> float:
+        """When the open round is due, on the running clock: the calendar says how much of its deadline has passed."""
+        round = self._store.last_round()
+        passed = self._clock.calendar() - round.started if round else 0.0
+        left = self.settings.deadline_seconds - max(0.0, passed)
+        return self._clock.running() + max(0.0, left)
+
+    # Snapshots
+
+    def _is_snapshot_worth_it(self, round: RoundRow, adapter: Adapter) -> bool:
+        """Whether the rounds behind the last snapshot are more to send than a new one."""
+        newest = self._store.newest_snapshot()
+        since = self._store.coefficient_bytes_after(newest.round if newest else 0) + len(round.coefficients or "")
+        return round.half or since > sum(piece.nbytes for piece in adapter.pieces.values())
+
+    def _make_snapshot_of_now(self) -> None:
+        self._snapshot_wanted = False
+        last, newest = self._store.last_ended(), self._store.newest_snapshot()
+        if last is not None and (newest is None or newest.round < last.number):
+            file = self._snapshot(self.adapter, half=last.half)
+            with self._store.transaction():
+                self._store.add_file(file)
+
+    def _snapshot(self, adapter: Adapter, *, half: bool) -> KeptFile:
+        """Writes a snapshot, which is on the disk before any row names it."""
+        data = snapshot_of(adapter, half=half)
+        sha256 = hashlib.sha256(data).hexdigest()
+        _write(self._store.folder / FILES / sha256, data)
+        return KeptFile(sha256, len(data), f"{FILES}/{sha256}", adapter.round, half)
+
+    def _restored(self, adapter: Adapter) -> Adapter:
+        """The adapter after the last round that has ended: the checkpoint or the initial one, moved by the rounds behind it."""
+        checkpoint = self._store.folder / CHECKPOINT
+        if checkpoint.exists():  # of the last round, or of the one before it
+            pieces = map_tensors(checkpoint, error=StateError)
+            kept = {name: np.array(piece) for name, piece in pieces.items()}
+            if (row := self._store.round_after_which(adapter.restored(kept, 0).sha256)) is not None:
+                adapter = adapter.restored(kept, row.number)
+        rows = self._store.ended_after(adapter.round, self.settings.rounds)
+        for row in rows:
+            adapter = adapter.after(_coefficients(row.coefficients), half=row.half)
+        if rows and adapter.sha256 != rows[-1].adapter:
+            raise StateError(
+                str(self._store.folder),
+                got="rounds that lead to another adapter than they did",
+                expected="the adapter of the last round",
+                next_step="Restore the state from a copy",
+            )
+        return adapter
+
+
+def _coefficients(text: str | None) -> Sequence[float]:
+    """What devices read in `coefficients_text`: three bytes each, the upper ones of a float32."""
+    data = base64.b64decode(text or "")
+    return [struct.unpack(">f", data[at : at + 3] + b"\0")[0] for at in range(0, len(data), 3)]
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Writes a file that is there whole or not at all."""
+    partial = path.with_suffix(".partial")
+    with partial.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

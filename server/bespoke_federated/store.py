@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a server must not lose, in SQLite. All statements are in this file.
+
+The journal is a write-ahead log, and a commit waits for the disk (synchronous FULL). So an answer that went out speaks of what a
+killed process still knows. What a request changes and the request's counter change in one transaction.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from bespoke.errors import StateError, StateLocked
+
+__all__ = ["Assignment", "Device", "KeptFile", "RoundRow", "Store", "Token"]
+
+VERSION = 1
+DATABASE, LOCK, FILES = "edge.sqlite", "edge.lock", "files"
+BUSY_SECONDS = 30.0
+
+SCHEMA = """
+CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE tokens (
+    sha256 TEXT PRIMARY KEY,  -- of a token that enrols one device
+    expires REAL NOT NULL,
+    device TEXT  -- that used it
+) STRICT;
+CREATE TABLE devices (
+    id TEXT PRIMARY KEY,
+    public_key BLOB NOT NULL,
+    counter INTEGER NOT NULL,  -- the last one that was accepted
+    enrolled REAL NOT NULL
+) STRICT;
+CREATE TABLE rounds (
+    number INTEGER PRIMARY KEY,
+    state TEXT NOT NULL CHECK (state IN ('open', 'combined', 'ended')),
+    opened REAL NOT NULL,
+    started REAL NOT NULL,  -- when its deadline began to run, for the last time
+    extensions INTEGER NOT NULL,  -- of the deadline
+    ended REAL,
+    groups INTEGER NOT NULL,  -- of directions that differ
+    each INTEGER NOT NULL,  -- directions of a group
+    coefficients TEXT,  -- coefficients_text, from 'combined' on
+    half INTEGER,
+    adapter TEXT  -- its sha256, from 'ended' on
+) STRICT;
+CREATE TABLE assignments (
+    round INTEGER NOT NULL,
+    device TEXT NOT NULL,
+    first INTEGER NOT NULL,
+    directions INTEGER NOT NULL,
+    extension INTEGER NOT NULL,
+    UNIQUE (round, device)
+) STRICT;
+CREATE TABLE numbers (
+    round INTEGER NOT NULL,
+    device TEXT NOT NULL,
+    first INTEGER NOT NULL,
+    numbers TEXT NOT NULL,
+    late INTEGER NOT NULL,  -- 1: not counted
+    UNIQUE (round, device)
+) STRICT;
+CREATE INDEX numbers_by_device ON numbers (device);
+CREATE TABLE files (
+    sha256 TEXT PRIMARY KEY,
+    size INTEGER NOT NULL,
+    path TEXT NOT NULL,  -- in the state's folder
+    round INTEGER NOT NULL,  -- after which the adapter was so
+    half INTEGER NOT NULL
+) STRICT;
+"""
+
+
+class Token(NamedTuple):
+    """A one-time token of which only the hash is kept."""
+
+    expires: float
+    device: str | None
+
+
+class Device(NamedTuple):
+    """A device that has enrolled."""
+
+    id: str
+    public_key: bytes
+    counter: int
+
+
+class RoundRow(NamedTuple):
+    """A round. Coefficients are there from `combined` on, the adapter's hash from `ended` on."""
+
+    number: int
+    state: Literal["open", "combined", "ended"]
+    started: float
+    extensions: int
+    groups: int
+    each: int  # directions of a group
+    coefficients: str | None
+    half: bool
+    adapter: str | None
+
+    @property
+    def directions(self) -> int:
+        return self.groups * self.each
+
+
+class Assignment(NamedTuple):
+    """The directions that a device was asked for in a round."""
+
+    first: int
+    directions: int
+
+
+class KeptFile(NamedTuple):
+    """A snapshot of the adapter after a round."""
+
+    sha256: str
+    size: int
+    path: str
+    round: int
+    half: bool
+
+
+_ROUND = "number, state, started, extensions, groups, each, coefficients, half, adapter"
+_FILE = "sha256, size, path, round, half"
+
+
+class Store:
+    """The database of a state folder. Threads take turns: a transaction holds the store until its end."""
+
+    def __init__(self, folder: Path, *, serves: bool = False) -> None:
+        """Opens the state or makes it. `serves`: as the only process that does."""
+        self.folder = folder
+        self._lock = threading.RLock()
+        self._locked: int | None = None
+        try:
+            (folder / FILES).mkdir(parents=True, exist_ok=True)
+            if serves:
+                self._locked = _locked(folder)
+            self._database = sqlite3.connect(
+                folder / DATABASE, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            self._prepare()
+        except (OSError, sqlite3.Error) as error:
+            raise _unusable(
+                folder, type(error).__name__, "a folder with the state of a server, or an empty one"
+            ) from None
+
+    def close(self) -> None:
+        with self._lock:
+            self._database.close()
+            if self._locked is not None:
+                os.close(self._locked)
+                self._locked = None
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Makes all changes of its body or none. It is on the disk when the body has ended."""
+        with self._lock:
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._database.execute("COMMIT")
+            except BaseException:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                raise
+
+    # What the state belongs to
+
+    def belongs_to(self, facts: dict[str, str]) -> None:
+        """Notes what a new state belongs to. Raises StateError where it is something else."""
+        with self.transaction():
+            known = dict(self._all("SELECT key, value FROM about"))
+            if not known:
+                self._many("INSERT INTO about VALUES (?, ?)", list(facts.items()))
+            elif known != facts:
+                others = ", ".join(
+                    sorted(key for key in known.keys() | facts.keys() if known.get(key) != facts.get(key))
+                )
+                raise _unusable(
+                    self.folder, f"the state of another bundle: {others}", "that of the bundle that is served"
+                )
+
+    # Tokens and devices
+
+    def add_tokens(self, hashes: Sequence[str], expires: float) -> None:
+        self._many("INSERT INTO tokens VALUES (?, ?, NULL)", [(sha256, expires) for sha256 in hashes])
+
+    def token(self, sha256: str) -> Token | None:
+        row = self._one("SELECT expires, device FROM tokens WHERE sha256 = ?", sha256)
+        return row and Token(*row)
+
+    def add_device(self, device: Device, token: str, now: float) -> None:
+        self._run("UPDATE tokens SET device = ? WHERE sha256 = ?", device.id, token)
+        self._run("INSERT INTO devices VALUES (?, ?, ?, ?)", *device, now)
+
+    def device(self, id: str) -> Device | None:
+        row = self._one("SELECT id, public_key, counter FROM devices WHERE id = ?", id)
+        return row and Device(*row)
+
+    def raise_counter(self, device: str, counter: int) -> bool:
+        """Whether the counter was above the last one. Then it is the last one."""
+        return self._run("UPDATE devices SET counter = ? WHERE id = ? AND counter < ?", counter, device, counter) == 1
+
+    def device_count(self) -> int:
+        return int(self._one("SELECT COUNT(*) FROM devices")[0])
+
+    # Rounds
+
+    def last_round(self) -> RoundRow | None:
+        return self._round(self._one(f"SELECT {_ROUND} FROM rounds ORDER BY number DESC LIMIT 1"))
+
+    def last_ended(self) -> RoundRow | None:
+        return self._round(self._one(f"SELECT {_ROUND} FROM rounds WHERE state = 'ended' ORDER BY number DESC LIMIT 1"))
+
+    def round(self, number: int) -> RoundRow | None:
+        return self._round(self._one(f"SELECT {_ROUND} FROM rounds WHERE number = ?", number))
+
+    def round_after_which(self, adapter: str) -> RoundRow | None:
+        """The last round after which the adapter had this hash."""
+        sql = f"SELECT {_ROUND} FROM rounds WHERE adapter = ? ORDER BY number DESC LIMIT 1"
+        return self._round(self._one(sql, adapter))
+
+    def ended_after(self, number: int, most: int) -> list[RoundRow]:
+        """The rounds behind one that have ended, in their order, at most so many."""
+        sql = f"SELECT {_ROUND} FROM rounds WHERE number > ? AND state = 'ended' ORDER BY number LIMIT ?"
+        return [row for found in self._all(sql, number, most) if (row := self._round(found))]
+
+    def coefficient_bytes_after(self, number: int) -> int:
+        sql = "SELECT COALESCE(SUM(LENGTH(coefficients)), 0) FROM rounds WHERE number > ? AND state = 'ended'"
+        return int(self._one(sql, number)[0])
+
+    def open_round(self, number: int, groups: int, each: int, now: float) -> None:
+        sql = "INSERT INTO rounds VALUES (?, 'open', ?, ?, 0, NULL, ?, ?, NULL, NULL, NULL)"
+        self._run(sql, number, now, now, groups, each)
+
+    def extend_round(self, number: int, now: float) -> None:
+        self._run("UPDATE rounds SET extensions = extensions + 1, started = ? WHERE number = ?", now, number)
+
+    def combine_round(self, number: int, coefficients: str, half: bool) -> None:
+        """From now on the numbers of this round are late."""
+        sql = "UPDATE rounds SET state = 'combined', coefficients = ?, half = ? WHERE number = ? AND state = 'open'"
+        self._run(sql, coefficients, int(half), number)
+
+    def end_round(self, number: int, adapter: str, now: float) -> None:
+        sql = "UPDATE rounds SET state = 'ended', adapter = ?, ended = ? WHERE number = ? AND state = 'combined'"
+        self._run(sql, adapter, now, number)
+
+    # Assignments and numbers
+
+    def assignment(self, round_number: int, device: str) -> Assignment | None:
+        row = self._one(
+            "SELECT first, directions FROM assignments WHERE round = ? AND device = ?", round_number, device
+        )
+        return row and Assignment(*row)
+
+    def assign(self, round_number: int, device: str, assignment: Assignment, extension: int) -> None:
+        self._run("INSERT INTO assignments VALUES (?, ?, ?, ?, ?)", round_number, device, *assignment, extension)
+
+    def taken_groups(self, round_number: int, extension: int) -> dict[int, int]:
+        """First direction -> devices that have answered for it, or were asked since the deadline was last extended."""
+        sql = """SELECT a.first, COUNT(*) FROM assignments a LEFT JOIN numbers n ON n.round = a.round AND n.device = a.device
+                 WHERE a.round = ? AND (a.extension = ? OR n.device IS NOT NULL) GROUP BY a.first"""
+        return dict(self._all(sql, round_number, extension))
+
+    def has_numbers(self, round_number: int, device: str) -> bool:
+        return self._one("SELECT 1 FROM numbers WHERE round = ? AND device = ?", round_number, device) is not None
+
+    def add_numbers(self, round_number: int, device: str, first: int, numbers: Sequence[float], *, late: bool) -> None:
+        text = json.dumps(list(numbers))
+        self._run("INSERT INTO numbers VALUES (?, ?, ?, ?, ?)", round_number, device, first, text, int(late))
+
+    def number_count(self, round_number: int) -> int:
+        return int(self._one("SELECT COUNT(*) FROM numbers WHERE round = ? AND late = 0", round_number)[0])
+
+    def numbers(self, round_number: int) -> list[tuple[int, list[float]]]:
+        """(first direction, numbers) of each device that counts, in the order in which they came."""
+        sql = "SELECT first, numbers FROM numbers WHERE round = ? AND late = 0 ORDER BY rowid"
+        return [(first, json.loads(text)) for first, text in self._all(sql, round_number)]
+
+    def rounds_told_by(self, device: str) -> int:
+        """Rounds of which a device has sent numbers, late ones too."""
+        return int(self._one("SELECT COUNT(*) FROM numbers WHERE device = ?", device)[0])
+
+    def totals(self) -> dict[str, int]:
+        """What the metrics say: numbers by whether they counted, and the rounds of the device that sent most."""
+        late, on_time = (int(self._one("SELECT COUNT(*) FROM numbers WHERE late = ?", late)[0]) for late in (1, 0))
+        most = self._one("SELECT COALESCE(MAX(c), 0) FROM (SELECT COUNT(*) c FROM numbers GROUP BY device)")[0]
+        return {"late": late, "counted": on_time, "most_rounds": int(most)}
+
+    # Files
+
+    def add_file(self, file: KeptFile) -> None:
+        """Notes a file. The same bytes may be those of several rounds: of the last one the row speaks."""
+        self._run("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", *file[:4], int(file.half))
+
+    def file(self, sha256: str) -> KeptFile | None:
+        return self._file(self._one(f"SELECT {_FILE} FROM files WHERE sha256 = ?", sha256))
+
+    def newest_snapshot(self) -> KeptFile | None:
+        return self._file(self._one(f"SELECT {_FILE} FROM files ORDER BY round DESC LIMIT 1"))
+
+    def _prepare(self) -> None:
+        self._database.execute("PRAGMA journal_mode = WAL")
+        self._database.execute("PRAGMA synchronous = FULL")
+        with self.transaction():
+            version = self._one("PRAGMA user_version")[0]
+            if version == 0:
+                for statement in SCHEMA.split(";\n"):
+                    self._database.execute(statement)
+                self._database.execute(f"PRAGMA user_version = {VERSION}")
+            elif version != VERSION:
+                raise _unusable(self.folder, f"state of version {version}", f"version {VERSION}")
+
+    @staticmethod
+    def _round(row: Any) -> RoundRow | None:
+        return None if row is None else RoundRow(*(*row[:7], bool(row[7]), row[8]))
+
+    @staticmethod
+    def _file(row: Any) -> KeptFile | None:
+        return None if row is None else KeptFile(*(*row[:4], bool(row[4])))
+
+    def _run(self, sql: str, *values: Any) -> int:
+        with self._lock:
+            return self._database.execute(sql, values).rowcount
+
+    def _many(self, sql: str, rows: Sequence[Any]) -> None:
+        with self._lock:
+            self._database.executemany(sql, rows)
+
+    def _one(self, sql: str, *values: Any) -> Any:
+        with self._lock:
+            return self._database.execute(sql, values).fetchone()
+
+    def _all(self, sql: str, *values: Any) -> list[Any]:
+        with self._lock:
+            return self._database.execute(sql, values).fetchall()
+
+
+def _locked(folder: Path) -> int:
+    """A lock that ends with the process."""
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise StateLocked(
+            str(folder), got="a server that runs already", expected="none", next_step="Stop it, or name another folder"
+        ) from None
+    return descriptor
+
+
+def _unusable(folder: Path, got: str, expected: str) -> StateError:
+    return StateError(str(folder), got=got, expected=expected, next_step="Name another folder for the state")
