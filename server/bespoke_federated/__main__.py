@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: python -m bespoke_federated serve | token | key."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import uvicorn
+
+from bespoke.bundle.reader import read_bundle
+from bespoke.errors import BespokeError, ConfigError
+from bespoke_federated.app import application
+from bespoke_federated.clock import SystemClock
+from bespoke_federated.edge import Edge, made_tokens
+from bespoke_federated.keys import write_certificate, write_key
+from bespoke_federated.settings import RoundSettings
+from bespoke_federated.store import Store
+
+DEFAULTS = {name: field.default for name, field in RoundSettings.model_fields.items()}
+FOLDER = click.Path(path_type=Path, file_okay=False)
+FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
+
+
+@click.group()
+def cli() -> None:
+    """The server of a federation: devices learn a shared adapter together."""
+
+
+@cli.command()
+@click.argument("bundle", type=click.Path(path_type=Path, exists=True))
+@click.option("--key", type=FILE, required=True, help="The server's private key, as `key` writes it.")
+@click.option("--state", type=FOLDER, required=True, help="Folder of all that the server keeps.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option("--port", default=8443, show_default=True, help="Port to listen at.")
+@click.option("--tls-cert", type=FILE, help="Certificate in PEM. Without one the server speaks plain HTTP.")
+@click.option("--tls-key", type=FILE, help="The certificate's private key in PEM.")
+@click.option("--rounds", type=int, default=DEFAULTS["rounds"], show_default=True, help="Rounds of the task.")
+@click.option("--devices", type=int, default=DEFAULTS["devices"], show_default=True, help="Numbers that end a round.")
+@click.option("--least-devices", type=int, default=DEFAULTS["least_devices"], show_default=True)
+@click.option("--directions", type=int, default=DEFAULTS["directions"], show_default=True, help="Of each device.")
+@click.option("--whose", type=click.Choice(["own", "shared"]), default=DEFAULTS["whose"], show_default=True)
+@click.option("--rate", type=float, default=DEFAULTS["rate"], show_default=True, help="Step for a number of 1.")
+@click.option("--combine", type=click.Choice(["mean", "median", "trimmed_mean"]), default="mean", show_default=True)
+@click.option("--deadline-seconds", type=float, default=DEFAULTS["deadline_seconds"], show_default=True)
+@click.option("--half-every", type=int, default=DEFAULTS["half_every"], show_default=True, help="Rounds; 0: never.")
+@click.option("--retry-seconds", type=float, default=DEFAULTS["retry_seconds"], show_default=True)
+def serve(
+    bundle: Path,
+    key: Path,
+    state: Path,
+    host: str,
+    port: int,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    **rounds: Any,
+) -> None:
+    """Serves the federation of BUNDLE."""
+    if (tls_cert is None) != (tls_key is None):
+        raise ConfigError(
+            "--tls-cert, --tls-key",
+            got="one of them",
+            expected="both or none",
+            next_step="Give the certificate and its key",
+        )
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    with read_bundle(bundle) as opened, Edge(opened, key.read_bytes(), state, RoundSettings(**rounds)) as edge:
+        uvicorn.run(
+            application(edge),
+            host=host,
+            port=port,
+            ssl_certfile=tls_cert,
+            ssl_keyfile=tls_key,
+            access_log=False,
+            log_level="warning",
+            server_header=False,
+            ws="none",
+        )
+
+
+@cli.command()
+@click.option("--state", type=FOLDER, required=True, help="Folder of the server's state.")
+@click.option("--count", default=1, show_default=True, help="Tokens to make.")
+@click.option("--days", default=30.0, show_default=True, help="Days for which they are valid.")
+def token(state: Path, count: int, days: float) -> None:
+    """Prints one-time tokens. Each lets one device in."""
+    store = Store(state)
+    try:
+        for made in made_tokens(store, count, SystemClock().calendar() + days * 86_400):
+            click.echo(made)
+    finally:
+        store.close()
+
+
+@cli.command()
+@click.option("--folder", type=FOLDER, default=Path(), help="Where to write the files. By default here.")
+def key(folder: Path) -> None:
+    """Writes the server's key, and a certificate for localhost."""
+    click.echo(f"server_key for Federation(...): {write_key(folder)}")
+    certificate, _ = write_certificate(folder)
+    click.echo(f"for trying it on this machine: {certificate}")
+
+
+def main() -> None:
+    """Runs the command line. An error of bespoke is told in one line."""
+    try:
+        cli()
+    except BespokeError as error:
+        click.echo(str(error), err=True)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()
