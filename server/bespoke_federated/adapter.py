@@ -87,6 +87,14 @@ class Adapter:
             digest.update(piece.tobytes())
         return digest.hexdigest()
 
+    @property
+    def nbytes(self) -> int:
+        return sum(piece.nbytes for piece in self.pieces.values())
+
+    @property
+    def is_finite(self) -> bool:
+        return all(bool(np.isfinite(piece).all()) for piece in self.pieces.values())
+
     def after(self, coefficients: Sequence[float], *, half: bool) -> Adapter:
         """The adapter after the next round. `half`: rounded to float16 at its end."""
         number, pieces = self.round + 1, {}
@@ -104,8 +112,9 @@ class Adapter:
                     distribution="rademacher",
                     out=z,
                 )
-                z *= np.float32(coefficient)  # exact
-                theta -= z
+                with np.errstate(over="ignore"):
+                    z *= np.float32(coefficient)  # exact
+                    theta -= z
                 if self._steps.guided:
                     theta -= self._zero_guidance(number, direction)
             if half:

@@ -176,19 +176,22 @@ class Rounds:
         try:
             return coefficients_text(coefficients)
         except DataError:  # float32 cannot hold one of them
-            _log.warning("round %d changes nothing: a coefficient is too large for float32", round.number)
-            return coefficients_text([0.0] * round.directions)
+            return _nothing(round)
 
     def _end_combined(self) -> None:
         """Takes the step of a round whose coefficients are fixed, and opens the next one."""
         round = self._store.last_round()
         if round is None or round.state != "combined":
             return
-        adapter = self.adapter.after(_coefficients(round.coefficients), half=round.half)
-        sha256 = adapter.sha256
-        file = self._snapshot(adapter, half=round.half) if self._is_snapshot_worth_it(round, adapter) else None
+        coefficients, half = round.coefficients or "", round.half
+        adapter = self.adapter.after(_coefficients(coefficients), half=half)
+        if not adapter.is_finite:
+            coefficients, half = _nothing(round), False
+            adapter = self.adapter.after(_coefficients(coefficients), half=half)
+        worth_it = half or self._is_behind_by_more_than(adapter.nbytes, len(coefficients))
+        file = self._snapshot(adapter, half=half) if worth_it else None
         with self._store.transaction():
-            self._store.end_round(round.number, sha256, self._clock.calendar())
+            self._store.end_round(round.number, coefficients, half, adapter.sha256, self._clock.calendar())
             if file:
                 self._store.add_file(file)
             if round.number < self.settings.rounds:
@@ -218,11 +221,10 @@ class Rounds:
 
     # Snapshots
 
-    def _is_snapshot_worth_it(self, round: RoundRow, adapter: Adapter) -> bool:
-        """Whether the rounds behind the last snapshot are more to send than a new one."""
+    def _is_behind_by_more_than(self, size: int, added: int) -> bool:
+        """Whether the rounds behind the last snapshot, with those that are added, are more to send than so many bytes."""
         newest = self._store.newest_snapshot()
-        since = self._store.coefficient_bytes_after(newest.round if newest else 0) + len(round.coefficients or "")
-        return round.half or since > sum(piece.nbytes for piece in adapter.pieces.values())
+        return self._store.coefficient_bytes_after(newest.round if newest else 0) + added > size
 
     def _make_snapshot_of_now(self) -> None:
         self._snapshot_wanted = False
@@ -258,6 +260,12 @@ class Rounds:
                 next_step="Restore the state from a copy",
             )
         return adapter
+
+
+def _nothing(round: RoundRow) -> str:
+    """The coefficients of a round that changes nothing, because float32 cannot hold what it would change."""
+    _log.warning("round %d changes nothing: numbers or rate are too large for float32", round.number)
+    return coefficients_text([0.0] * round.directions)
 
 
 def _coefficients(text: str | None) -> Sequence[float]:

@@ -250,9 +250,11 @@ class Store:
         sql = "UPDATE rounds SET state = 'combined', coefficients = ?, half = ? WHERE number = ? AND state = 'open'"
         self._run(sql, coefficients, int(half), number)
 
-    def end_round(self, number: int, adapter: str, now: float) -> None:
-        sql = "UPDATE rounds SET state = 'ended', adapter = ?, ended = ? WHERE number = ? AND state = 'combined'"
-        self._run(sql, adapter, now, number)
+    def end_round(self, number: int, coefficients: str, half: bool, adapter: str, now: float) -> None:
+        """Notes the step that was taken, and the hash of the adapter after it."""
+        sql = """UPDATE rounds SET state = 'ended', coefficients = ?, half = ?, adapter = ?, ended = ?
+                 WHERE number = ? AND state = 'combined'"""
+        self._run(sql, coefficients, int(half), adapter, now, number)
 
     # Assignments and numbers
 
