@@ -8,7 +8,7 @@ import base64
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 from bespoke_federated.app import application
@@ -50,6 +50,17 @@ class ManualClock:
         self.passed += seconds
 
 
+class Reached(Protocol):
+    """A server that a client can send to, and the adapter where devices start."""
+
+    @property
+    def initial(self) -> str: ...
+
+    def send(
+        self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
+    ) -> httpx.Response: ...
+
+
 class Served:
     """A server over its state."""
 
@@ -88,6 +99,10 @@ class Served:
         return client
 
     @property
+    def initial(self) -> str:
+        return self.edge.rounds.initial_sha256
+
+    @property
     def adapter(self) -> str:
         return self.edge.rounds.adapter.sha256
 
@@ -95,11 +110,11 @@ class Served:
 class Client:
     """A device's part of the protocol: it signs, follows rounds by their hashes, and sends numbers that the test chooses."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: Reached) -> None:
         self.served = served
         self.key = ec.generate_private_key(ec.SECP256R1())
         self.counter = 0
-        self.round, self.adapter, self.differs = 0, served.edge.rounds.initial_sha256, False
+        self.round, self.adapter, self.differs = 0, served.initial, False
         self.numbers: list[dict[str, Any]] = []
 
     @property
