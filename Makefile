@@ -100,4 +100,4 @@ wheel: $(STAMP)
 	$(BIN)/python tools/make_wheel.py dist
 
 clean:
-	rm -rf $(VENV) .cache
+	rm -rf $(VENV) $(SERVER) .cache

@@ -94,8 +94,7 @@ def application(edge: Edge) -> FastAPI:
     @app.get("/v1/health")
     async def health() -> Health:
         """Tells that the server runs."""
-        last = await run_in_threadpool(edge.store.last_ended)
-        return Health(task=edge.federation.task, rounds_ended=last.number if last else 0, done=edge.rounds.done)
+        return await run_in_threadpool(_health, edge)
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> PlainTextResponse:
@@ -103,6 +102,11 @@ def application(edge: Edge) -> FastAPI:
         return PlainTextResponse(await run_in_threadpool(edge.metrics.text, edge.store, edge.federation))
 
     return app
+
+
+def _health(edge: Edge) -> Health:
+    last = edge.store.last_ended()
+    return Health(task=edge.federation.task, rounds_ended=last.number if last else 0, done=edge.rounds.done)
 
 
 async def _worked(request: Request, edge: Edge, work: Callable[[SignedRequest], Answer]) -> Answer:

@@ -196,7 +196,7 @@ class Rounds:
                 self._store.add_file(file)
             if round.number < self.settings.rounds:
                 self._open(round.number + 1)
-            self.adapter = adapter
+        self.adapter = adapter
         self._due = self._clock.running() + self.settings.deadline_seconds
         _write(self._store.folder / CHECKPOINT, snapshot_of(adapter, half=False))
         _log.info("round %d has ended", round.number)

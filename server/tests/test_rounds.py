@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,17 @@ def by_hand(coefficients: list[list[float]], half: int = 0) -> str:
             if half and number % half == 0:
                 pieces[name] = pieces[name].astype(np.float16).astype(np.float32)
     return hashlib.sha256(b"".join(pieces[name].tobytes() for name in sorted(pieces))).hexdigest()
+
+
+def test_devices_that_ask_at_once_get_directions_of_their_own(serve: Serve) -> None:
+    served = serve(devices=8, least_devices=8, rounds=3)
+    clients = [served.enrolled() for _ in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        for number in range(1, 4):
+            list(threads.map(lambda client: client.take_part(1.0), clients))
+            assert sorted(first for first, _ in served.edge.store.numbers(number)) == list(range(8))
+            assert served.edge.store.last_ended().number == number
+    assert served.adapter == by_hand([[rounded(0.5 / 8)] * 8] * 3)
 
 
 def test_a_round_ends_when_enough_numbers_came(served: Served) -> None:
