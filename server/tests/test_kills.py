@@ -30,7 +30,8 @@ from bespoke.bundle.reader import read_bundle
 from bespoke.rules.aggregation import step_of
 
 KILLS, DEVICES, RATE = 30, 3, 0.5
-LIFE_SECONDS = (0.02, 0.3)
+START_SECONDS = 0.3  # of a process that may be killed before it answers
+REQUEST_SECONDS = 0.04
 ANSWER_SECONDS = 0.5  # then the client takes its request for lost
 SETTINGS = RoundSettings(rounds=100_000, devices=DEVICES, least_devices=1, rate=RATE, half_every=3, retry_seconds=0.0)
 
@@ -61,6 +62,10 @@ class Remote:
             finally:
                 os._exit(1)
         return process
+
+
+def kill(process: int) -> None:
+    os.kill(process, signal.SIGKILL)
 
 
 class Log:
@@ -96,22 +101,27 @@ def test_a_killed_server_counts_nothing_twice_and_loses_nothing(bundle: Path, tm
     store.close()
     clients = [Client(remote) for _ in range(DEVICES)]
     enrolled = [False] * DEVICES
-    for _ in range(KILLS):
+    for number in range(KILLS):
         process = remote.start()
-        killing = threading.Timer(chance.uniform(*LIFE_SECONDS), os.kill, (process, signal.SIGKILL))
-        killing.start()
-        try:
-            while True:
-                for number, client in enumerate(clients):
-                    if not enrolled[number]:
-                        assert client.enrol(tokens[number]).status_code == 200
-                        enrolled[number] = True
+        # Every third is killed while it starts, the others within a request after some that were answered.
+        answers = chance.randint(1, 8) if number % 3 else 0
+        killing = threading.Timer(chance.uniform(0, REQUEST_SECONDS if answers else START_SECONDS), kill, (process,))
+        if not answers:
+            killing.start()
+        ended = 0
+        while not ended:
+            try:
+                for place, client in enumerate(clients):
+                    if not enrolled[place]:
+                        assert client.enrol(tokens[place]).status_code == 200
+                        enrolled[place] = True
                     seen.exchange(client, chance)
-        except httpx.TransportError:
-            pass  # killed in between
-        finally:
-            killing.join()
-            os.waitpid(process, 0)
+                    answers -= 1
+                    if answers == 0:
+                        killing.start()
+            except httpx.TransportError:  # killed in between, or slow
+                ended, _ = os.waitpid(process, os.WNOHANG)
+        killing.join()
     remote.http.close()
     remote.socket.close()
     assert seen.requests > KILLS
