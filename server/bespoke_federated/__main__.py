@@ -68,6 +68,7 @@ def serve(
         )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     with read_bundle(bundle) as opened, Edge(opened, key.read_bytes(), state, RoundSettings(**rounds)) as edge:
+        click.echo(f"task '{edge.federation.task}' at {'https' if tls_cert else 'http'}://{host}:{port}")
         uvicorn.run(
             application(edge),
             host=host,

@@ -37,7 +37,7 @@ from bespoke_federated.numbers import verdict
 from bespoke_federated.settings import RoundSettings
 from bespoke_federated.store import FILES, Assignment, KeptFile, RoundRow, Store
 
-__all__ = ["Rounds"]
+__all__ = ["Rounds", "coefficients_of"]
 
 CHECKPOINT = "checkpoint.safetensors"  # the adapter after the last round, in float32
 LEAST_NORMAL = 2.0**-126  # below it a float32 has fewer bits, and devices refuse a coefficient of three bytes
@@ -184,10 +184,10 @@ class Rounds:
         if round is None or round.state != "combined":
             return
         coefficients, half = round.coefficients or "", round.half
-        adapter = self.adapter.after(_coefficients(coefficients), half=half)
+        adapter = self.adapter.after(coefficients_of(coefficients), half=half)
         if not adapter.is_finite:
             coefficients, half = _nothing(round), False
-            adapter = self.adapter.after(_coefficients(coefficients), half=half)
+            adapter = self.adapter.after(coefficients_of(coefficients), half=half)
         worth_it = half or self._is_behind_by_more_than(adapter.nbytes, len(coefficients))
         file = self._snapshot(adapter, half=half) if worth_it else None
         with self._store.transaction():
@@ -251,7 +251,7 @@ class Rounds:
                 adapter = adapter.restored(kept, row.number)
         rows = self._store.ended_after(adapter.round, self.settings.rounds)
         for row in rows:
-            adapter = adapter.after(_coefficients(row.coefficients), half=row.half)
+            adapter = adapter.after(coefficients_of(row.coefficients), half=row.half)
         if rows and adapter.sha256 != rows[-1].adapter:
             raise StateError(
                 str(self._store.folder),
@@ -268,7 +268,7 @@ def _nothing(round: RoundRow) -> str:
     return coefficients_text([0.0] * round.directions)
 
 
-def _coefficients(text: str | None) -> Sequence[float]:
+def coefficients_of(text: str | None) -> Sequence[float]:
     """What devices read in `coefficients_text`: three bytes each, the upper ones of a float32."""
     data = base64.b64decode(text or "")
     return [struct.unpack(">f", data[at : at + 3] + b"\0")[0] for at in range(0, len(data), 3)]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bespoke_federated.rounds import _coefficients
+from bespoke_federated.rounds import coefficients_of
 from federation_client import Client, Served
 from safetensors.numpy import load
 from small_bundle import PIECES, SEED, initial_pieces, write_bundle
@@ -60,7 +60,7 @@ def test_a_round_ends_when_enough_numbers_came(served: Served) -> None:
     answer = devices[0].ask()
     (span,) = answer.rounds
     expected = [rounded(0.5 / 3 * number) for number in (1.0, 2.0, -3.0)]  # rate and a third of the round
-    assert _coefficients(span.coefficients) == expected
+    assert coefficients_of(span.coefficients) == expected
     assert (span.first, span.count, span.directions, span.half) == (1, 1, 3, False)
     assert span.adapter == served.adapter == by_hand([expected])
     assert answer.measure is not None
@@ -99,7 +99,7 @@ def test_a_deadline_ends_a_round_without_those_that_are_missing(served: Served) 
     served.clock.wait(2)
     served.edge.rounds.advance()
     (span,) = devices[0].ask().rounds
-    assert _coefficients(span.coefficients) == [0.25, 0.0, 0.5]  # a half of the round each
+    assert coefficients_of(span.coefficients) == [0.25, 0.0, 0.5]  # a half of the round each
 
 
 def test_too_few_devices_get_another_deadline_and_others_are_asked(served: Served) -> None:
@@ -201,7 +201,7 @@ def test_directions_that_all_share_are_combined_by_their_median(serve: Serve) ->
         answer = served.enrolled().take_part(*numbers)
         assert answer.taken == (1,)
     (span,) = served.enrolled().ask().rounds
-    assert _coefficients(span.coefficients) == [rounded(0.25 * 1.5), 0.5]
+    assert coefficients_of(span.coefficients) == [rounded(0.25 * 1.5), 0.5]
 
 
 def test_a_step_that_float32_cannot_hold_changes_nothing(tmp_path: Path, serve: Serve) -> None:
@@ -212,7 +212,7 @@ def test_a_step_that_float32_cannot_hold_changes_nothing(tmp_path: Path, serve: 
     for number in (5e37, 6e32, 1e-45):
         served.enrolled().take_part(number, number)
     (span,) = served.enrolled().ask(measures=False).rounds
-    assert _coefficients(span.coefficients) == [0.0] * 6
+    assert coefficients_of(span.coefficients) == [0.0] * 6
     assert served.adapter == unchanged
 
 

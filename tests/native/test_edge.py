@@ -42,7 +42,11 @@ class Edge:
             port = free.getsockname()[1]
         self.state, self.url = place / "state", f"http://127.0.0.1:{port}"
         command = [*COMMAND, "serve", str(bundle), "--key", str(place / "server.pem"), "--state", str(self.state)]
-        self.process = subprocess.Popen([*command, "--port", str(port), "--retry-seconds", "0", *options])
+        self.command = [*command, "--port", str(port), "--retry-seconds", "0", *options]
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(self.command)
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:
@@ -151,7 +155,10 @@ def adapter_in(edge: Edge) -> tuple[int, str]:
 
 @pytest.mark.parametrize("method", ["zgr", "mesp"])
 def test_devices_and_server_come_to_one_adapter(exact: Path, tmp_path: Path, edges: list[Edge], method: str) -> None:
-    """With zgr the plan has guidance of which nothing comes. With mesp the one that is late starts from a snapshot."""
+    """The server is killed in between. With zgr the plan has guidance of which nothing comes.
+
+    With mesp the one that is late starts from a snapshot.
+    """
     bundle = with_federation(exact, tmp_path / "bundle", method=method)  # type: ignore[arg-type]
     count = {"zgr": "1", "mesp": "512"}[method]  # so many that a snapshot is less than the rounds
     options = ("--devices", "2", "--least-devices", "2", "--directions", count, "--rate", "0.05", "--half-every", "3")
@@ -169,6 +176,10 @@ def test_devices_and_server_come_to_one_adapter(exact: Path, tmp_path: Path, edg
             for device in devices:
                 device.exchange()  # sends the numbers
             edge.wait_for_round(number)
+            if number == 4:
+                edge.process.kill()
+                edge.process.wait(20)
+                edge.start()
         devices.append(Device(late, edge))
         for device in devices:
             device.exchange()
