@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bespoke.delivery import install
     from bespoke.errors import BespokeError, BuildWarning
     from bespoke.exports.gguf_base import export_base
+    from bespoke.federation_client import FederationClient, learn_together
     from bespoke.personal_model import PersonalModel
     from bespoke.personalizer import Personalizer
 
@@ -29,6 +30,7 @@ _HOME = {
     "Budget": "bespoke.config",
     "BuildWarning": "bespoke.errors",
     "Federation": "bespoke.config",
+    "FederationClient": "bespoke.federation_client",
     "Lora": "bespoke.config",
     "PersonalModel": "bespoke.personal_model",
     "Personalizer": "bespoke.personalizer",
@@ -36,6 +38,7 @@ _HOME = {
     "export_base": "bespoke.exports.gguf_base",
     "generate_key": "bespoke.bundle.signature",
     "install": "bespoke.delivery",
+    "learn_together": "bespoke.federation_client",
     "pack": "bespoke.bundle.archive",
     "read_bundle": "bespoke.bundle.reader",
     "sign_bundle": "bespoke.bundle.signature",
@@ -46,6 +49,7 @@ __all__ = [
     "Budget",
     "BuildWarning",
     "Federation",
+    "FederationClient",
     "Lora",
     "PersonalModel",
     "Personalizer",
@@ -54,6 +58,7 @@ __all__ = [
     "export_base",
     "generate_key",
     "install",
+    "learn_together",
     "pack",
     "read_bundle",
     "sign_bundle",

@@ -299,6 +299,16 @@ class BudgetExceeded(BespokeError):
     exit_code = 10
 
 
+class ServerError(BespokeError):
+    """A server of federated learning cannot be reached, or refuses what was sent. Nothing is lost: ask again later.
+
+    retry_seconds: the wait that the server asks for; 0 where it says nothing
+    """
+
+    exit_code = 17
+    retry_seconds: float = 0.0
+
+
 class Busy(BespokeError):
     """Another call computes with this model. Only one can at a time."""
 

@@ -20,8 +20,8 @@ class Verb(NamedTuple):
     python: str | None
     command: str | None
     c: str | None
-    kotlin: str | None
-    swift: str | None
+    kotlin: str | None = None
+    swift: str | None = None
 
     @property
     def full_python(self) -> str:
@@ -309,13 +309,14 @@ VERBS = (
         "PersonalModel.reset",
         "PersonalModel.reset",
     ),
-    Verb("join what users learn together", "federation.join", None, "bespoke_federation_join", None, None),
-    Verb("end that, and delete what was to be sent", "federation.leave", None, "bespoke_federation_leave", None, None),
-    Verb("say what it has cost", "federation.status", None, "bespoke_federation_status", None, None),
-    Verb("say what to send, or to fetch, next", "federation.request", None, "bespoke_federation_request", None, None),
-    Verb("take what came", "federation.respond", None, "bespoke_federation_respond", None, None),
-    Verb("follow rounds, and measure", "federation.take_part", None, "bespoke_federation_take_part", None, None),
-    Verb("let the shared adapter answer", "federation.adopt", None, "bespoke_federation_adopt", None, None),
+    Verb("join what users learn together", "federation.join", "bespoke federate join", "bespoke_federation_join"),
+    Verb("take the consent back", "federation.leave", "bespoke federate leave", "bespoke_federation_leave"),
+    Verb("say what it has cost", "federation.status", "bespoke federate status", "bespoke_federation_status"),
+    Verb("say what to do next", "federation.request", "bespoke federate run", "bespoke_federation_request"),
+    Verb("take what came", "federation.respond", "bespoke federate run", "bespoke_federation_respond"),
+    Verb("follow rounds, and measure", "federation.take_part", "bespoke federate run", "bespoke_federation_take_part"),
+    Verb("do this with a server over HTTPS", "bespoke.learn_together", "bespoke federate run", None),
+    Verb("let the shared adapter answer", "federation.adopt", "bespoke federate adopt", "bespoke_federation_adopt"),
     Verb(
         "move a state to another base model",
         "PersonalModel.reset_for_new_base",

@@ -146,6 +146,12 @@ def _more_than_the_limit(folder: Path, monkeypatch: Monkey) -> None:
         personal.train(run_steps=1)
 
 
+def _a_server_that_is_not_there(folder: Path, monkeypatch: Monkey) -> None:
+    from bespoke import FederationClient
+
+    FederationClient("http://127.0.0.1:1", folder / "device").ask('{"round": 0}')
+
+
 def _temperature_below_zero(folder: Path, monkeypatch: Monkey) -> None:
     from bespoke.rules.sampling import check_sampling
 
@@ -317,5 +323,6 @@ MISUSES = [
         "try again",
         16,
     ),
+    Misuse(errors.ServerError, _a_server_that_is_not_there, "http://127.0.0.1:1", "refused", "an answer", "later", 17),
     Misuse(errors.GenerationError, _temperature_below_zero, "temperature", "-1.0", "0 (greedy) or more", "", 13),
 ]

@@ -19,6 +19,7 @@ from bespoke.cli.benching import bench
 from bespoke.cli.building import build
 from bespoke.cli.chatting import chat
 from bespoke.cli.delivering import export_base, install, pack
+from bespoke.cli.federating import federate
 from bespoke.cli.hints import on_the_command_line, option_names
 from bespoke.cli.inspecting import doctor, inspect, plugins, verify
 from bespoke.cli.managing import abandon, examples, reset, rollback, versions
@@ -94,6 +95,7 @@ for _command in (
     rollback,
     reset,
     abandon,
+    federate,
     plugins,
     doctor,
     bench,

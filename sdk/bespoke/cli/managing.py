@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _SHOWN_CHARACTERS = 60
 
 
-def _on_a_state(*arguments: str) -> Callable[[Command], Command]:
+def on_a_state(*arguments: str) -> Callable[[Command], Command]:
     """Adds BUNDLE, these arguments, and the options of a command that works on a state."""
 
     def add(command: Command) -> Command:
@@ -44,7 +44,7 @@ def _on_a_state(*arguments: str) -> Callable[[Command], Command]:
     return add
 
 
-def _opened(bundle: Path, state: Path, trust: Trust) -> PersonalModel:
+def opened(bundle: Path, state: Path, trust: Trust) -> PersonalModel:
     from bespoke.personal_model import PersonalModel
 
     need_state(bundle, state, trust)
@@ -57,14 +57,14 @@ def examples() -> None:
 
 
 @examples.command("list", short_help="List the examples of a state.")
-@_on_a_state()
+@on_a_state()
 def list_examples(output: Output, bundle: Path, state: Path, trust: Trust) -> None:
     """List the examples of a state, in the order in which they were added.
 
     \b
     bespoke examples list chat.bundle --state alice
     """
-    with _opened(bundle, state, trust) as model:
+    with opened(bundle, state, trust) as model:
         stored = model.examples.list()
     if output.json:
         print_json({"examples": [asdict(example) for example in stored]})
@@ -85,14 +85,14 @@ def _shortened(example: dict[str, Any]) -> str:
 
 
 @examples.command("forget", short_help="Delete an example and what was learned from it.")
-@_on_a_state("id")
+@on_a_state("id")
 def forget_example(output: Output, bundle: Path, state: Path, id: str, trust: Trust) -> None:
     """Delete the example ID at once, with every adapter that was trained on it. A run that uses it stops.
 
     \b
     bespoke examples forget chat.bundle 42 --state alice
     """
-    with _opened(bundle, state, trust) as model:
+    with opened(bundle, state, trust) as model:
         forgotten = model.examples.forget(id)
         answers = _answers(model)
     if not forgotten.example:
@@ -113,14 +113,14 @@ def forget_example(output: Output, bundle: Path, state: Path, id: str, trust: Tr
 
 
 @click.command(short_help="List the accepted adapters.")
-@_on_a_state()
+@on_a_state()
 def versions(output: Output, bundle: Path, state: Path, trust: Trust) -> None:
     """List the accepted adapters, oldest first. The last one answers.
 
     \b
     bespoke versions chat.bundle --state alice
     """
-    with _opened(bundle, state, trust) as model:
+    with opened(bundle, state, trust) as model:
         accepted = model.versions()
     if output.json:
         print_json({"versions": [asdict(version) for version in accepted]})
@@ -147,14 +147,14 @@ def _origin(version: Version) -> str:
 
 
 @click.command(short_help="Return to the adapter before the one that answers.")
-@_on_a_state()
+@on_a_state()
 def rollback(output: Output, bundle: Path, state: Path, trust: Trust) -> None:
     """Drop the adapter that answers. The one accepted before it answers again, or the base model if there is none.
 
     \b
     bespoke rollback chat.bundle --state alice
     """
-    with _opened(bundle, state, trust) as model:
+    with opened(bundle, state, trust) as model:
         version = model.rollback()
         answers = _answers(model)
     if output.json:
@@ -169,14 +169,14 @@ def _answers(model: PersonalModel) -> str:
 
 
 @click.command(short_help="Delete everything that was learned; examples stay.")
-@_on_a_state()
+@on_a_state()
 def reset(output: Output, bundle: Path, state: Path, trust: Trust) -> None:
     """Delete everything that was learned, all adapters and runs. The examples stay.
 
     \b
     bespoke reset chat.bundle --state alice
     """
-    with _opened(bundle, state, trust) as model:
+    with opened(bundle, state, trust) as model:
         model.reset()
         kept = len(model.examples)
     if output.json:
@@ -186,14 +186,14 @@ def reset(output: Output, bundle: Path, state: Path, trust: Trust) -> None:
 
 
 @click.command(short_help="End the unfinished run.")
-@_on_a_state()
+@on_a_state()
 def abandon(output: Output, bundle: Path, state: Path, trust: Trust) -> None:
     """End the unfinished run, so that the next `bespoke train` starts a new one. Its accepted adapters stay.
 
     \b
     bespoke abandon chat.bundle --state alice
     """
-    with _opened(bundle, state, trust) as model:
+    with opened(bundle, state, trust) as model:
         abandoned = model.abandon_run()
     if output.json:
         print_json({"abandoned": abandoned})

@@ -36,6 +36,7 @@ VERBS = [
     "rollback",
     "reset",
     "abandon",
+    "federate",
     "plugins",
     "doctor",
     "bench",
