@@ -19,11 +19,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bespoke.errors import BespokeError
 from bespoke.rules.round_documents import DeviceDocument
+from bespoke.rules.signed_request import COUNTER_HEADER, DEVICE_HEADER, SIGNATURE_HEADER
 from bespoke_federated.edge import Edge, Enrolled, Enrolment
 from bespoke_federated.edge import Request as SignedRequest
 from bespoke_federated.limits import Buckets, network_of
 from bespoke_federated.problems import RequestError, problem
-from bespoke_federated.signing import COUNTER_HEADER, DEVICE_HEADER, SIGNATURE_HEADER, claim_of
+from bespoke_federated.signing import claim_of
 
 __all__ = ["application"]
 

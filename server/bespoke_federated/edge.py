@@ -19,6 +19,7 @@ from bespoke.bundle.reader import Bundle
 from bespoke.bundle.signature import public_key_of
 from bespoke.errors import BundleError, ConfigError
 from bespoke.rules.round_documents import DeviceDocument
+from bespoke.rules.signed_request import device_id, signed_bytes
 from bespoke_federated.adapter import Adapter
 from bespoke_federated.answers import answer, signed
 from bespoke_federated.clock import Clock, SystemClock
@@ -27,7 +28,7 @@ from bespoke_federated.metrics import Metrics
 from bespoke_federated.problems import RequestError, problem
 from bespoke_federated.rounds import Rounds
 from bespoke_federated.settings import Limits, RoundSettings
-from bespoke_federated.signing import Claim, check_signature, device_id, public_key_from, signed_bytes
+from bespoke_federated.signing import Claim, check_signature, public_key_from
 from bespoke_federated.store import Device, KeptFile, Store
 
 __all__ = ["Edge", "Enrolled", "Enrolment", "Request", "made_tokens"]

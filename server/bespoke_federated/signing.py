@@ -1,26 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Signatures of requests: ES256 (ECDSA on P-256 with SHA-256), as the key stores of phones make them.
 
-What is signed is exact bytes. Seven lines, each with \\n behind it:
-
-    bespoke-request-1
-    POST                     method
-    /v1/ask?x=1              path with its query, as it stands in the request
-    9f86d0...                sha256 of the body in hexadecimal
-    a591a6...                id of the device: sha256 of its key's SubjectPublicKeyInfo in DER
-    12                       the round that the body's document names, - where there is none
-    7                        counter
-
-Three headers carry the rest: `Bespoke-Device`, `Bespoke-Counter` and `Bespoke-Signature`, base64url of r and s, 32 bytes each. A
-signature in DER is refused: one signature has one form. A counter is good once, and only if it is above the last one that was
-accepted. So a client that lost an answer asks again with a new counter.
+`bespoke.rules.signed_request` says what is signed and in which headers. A signature in DER is refused: one signature has one form.
+A counter is good once, and only if it is above the last one that was accepted. So a client that lost an answer asks again with a
+new counter.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -30,25 +19,17 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
+from bespoke.rules.signed_request import COUNTER_HEADER, DEVICE_HEADER, HALF_BYTES, MAX_COUNTER, SIGNATURE_HEADER
 from bespoke_federated.problems import problem
 
 __all__ = [
-    "COUNTER_HEADER",
-    "DEVICE_HEADER",
-    "SIGNATURE_HEADER",
     "Claim",
     "check_signature",
     "claim_of",
-    "device_id",
     "public_key_from",
     "sign",
-    "signed_bytes",
 ]
 
-DEVICE_HEADER, COUNTER_HEADER, SIGNATURE_HEADER = "Bespoke-Device", "Bespoke-Counter", "Bespoke-Signature"
-VERSION = "bespoke-request-1"
-HALF_BYTES = 32  # of r and of s
-MAX_COUNTER = 2**53 - 1  # the largest whole number that every language's JSON and doubles hold
 MAX_KEY_BYTES = 256
 
 _unsigned = problem(401, "the request's signature")
@@ -61,11 +42,6 @@ class Claim(NamedTuple):
     device: str
     counter: int
     signature: bytes
-
-
-def device_id(public_key: bytes) -> str:
-    """The id of the device with this SubjectPublicKeyInfo in DER."""
-    return hashlib.sha256(public_key).hexdigest()
 
 
 def public_key_from(der: bytes) -> ec.EllipticCurvePublicKey:
@@ -87,13 +63,6 @@ def public_key_from(der: bytes) -> ec.EllipticCurvePublicKey:
     ):  # another form of the same key would be another device
         raise refused("another form of a key", expected, next_step)
     return key
-
-
-def signed_bytes(method: str, path: str, body: bytes, device: str, round_number: int | None, counter: int) -> bytes:
-    """What a device signs. `path`: with the query. `round_number`: of the body's document, if it is one."""
-    named = "-" if round_number is None else str(round_number)
-    lines = (VERSION, method, path, hashlib.sha256(body).hexdigest(), device, named, str(counter))
-    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def claim_of(headers: Mapping[str, str]) -> Claim:

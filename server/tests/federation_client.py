@@ -14,14 +14,7 @@ import httpx
 from bespoke_federated.app import application
 from bespoke_federated.edge import Edge, made_tokens
 from bespoke_federated.settings import Limits, RoundSettings
-from bespoke_federated.signing import (
-    COUNTER_HEADER,
-    DEVICE_HEADER,
-    SIGNATURE_HEADER,
-    device_id,
-    sign,
-    signed_bytes,
-)
+from bespoke_federated.signing import sign
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from small_bundle import PRIVATE
@@ -29,6 +22,13 @@ from small_bundle import PRIVATE
 from bespoke.bundle.reader import read_bundle
 from bespoke.bundle.signature import ROUND_DOCUMENT, public_key_of
 from bespoke.rules.round_documents import RoundDocument
+from bespoke.rules.signed_request import (
+    COUNTER_HEADER,
+    DEVICE_HEADER,
+    SIGNATURE_HEADER,
+    device_id,
+    signed_bytes,
+)
 
 DEFAULTS: dict[str, Any] = {"rounds": 4, "devices": 3, "least_devices": 2, "rate": 0.5, "half_every": 0}
 

@@ -8,10 +8,11 @@ import json
 from collections.abc import Callable
 
 import pytest
-from bespoke_federated.signing import COUNTER_HEADER, DEVICE_HEADER, SIGNATURE_HEADER, signed_bytes
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from federation_client import Client, Served
+
+from bespoke.rules.signed_request import COUNTER_HEADER, DEVICE_HEADER, SIGNATURE_HEADER, signed_bytes
 
 PATH = "/v1/ask"
 
