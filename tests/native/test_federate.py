@@ -58,7 +58,7 @@ def run(edge: RunningEdge, bundle: Path, state: Path, *more: object) -> dict[str
 def test_three_devices_take_two_rounds_and_come_to_one_adapter(edge: RunningEdge, bundle: Path, tmp_path: Path) -> None:
     states = [state_with_examples(bundle, tmp_path / f"user{number}") for number in range(DEVICES)]
     for state in states:
-        assert "leaves" in bespoke("federate", "join", bundle, "--state", state, "--yes").ok().out
+        assert "cannot be recalled" in bespoke("federate", "join", bundle, "--state", state, "--yes").ok().out
     for state in states:
         assert run(edge, bundle, state, "--token", edge.token())["measured"] == [1]
     for state in states:
