@@ -39,9 +39,9 @@ test: $(STAMP) lint
 test-all: $(STAMP) lint
 	BESPOKE_FULL=1 $(PYTEST) -n 2 --dist loadgroup -m 'not benchmark and not kotlin and not swift'  # full counts, written to docs/reference/checks.md
 
-# All languages, and the short demo: what CI runs.
+# All languages, the server and the short demo: what CI runs.
 check:
-	@sh tools/check.sh install test+test-kotlin+test-swift+test-apple+demo-quick
+	@sh tools/check.sh install test+test-server+test-kotlin+test-swift+test-apple+demo-quick
 
 # The Kotlin binding and the Android library on a JVM. BESPOKE_FULL=1: with full counts.
 test-kotlin: $(STAMP)

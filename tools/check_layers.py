@@ -57,6 +57,8 @@ LAYERS = (
     "participation",
     "answering",
     "personal_model",
+    "federated_device",
+    "federation_client",
     "bench",
     "testing",
     "plot",

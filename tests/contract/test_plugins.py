@@ -74,7 +74,7 @@ WITHOUT_RUN = {"simpo"}  # its steps read arrays, which examples cannot hold yet
 REPLAYABLE = {"fzoo", "hizoo", "mezo", "prge", "zgr", "zo_signsgd"}
 
 
-@pytest.mark.parametrize("method", few_of(METHODS, [method for method in METHODS if str(method) in FEW]), ids=str)
+@pytest.mark.parametrize("method", few_of(METHODS, [method for method in METHODS if str(method) in FEW][:1]), ids=str)
 def test_optimizer_keeps_the_contract(method: Method) -> None:
     optimizer = plugins.get("optimizer", method.name)
     report = check_optimizer(

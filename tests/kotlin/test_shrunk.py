@@ -155,6 +155,7 @@ def rules() -> list[str]:
     return [line for line in RULES.read_text(encoding="utf-8").splitlines() if line.startswith("-keep")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left_out", [None, *rules()])
 def test_each_of_the_rules_is_needed(core: Shrinker, prepared: Path, left_out: str | None) -> None:
     """R8 takes the module and its tests alone: which rules they need does not depend on the libraries they use."""

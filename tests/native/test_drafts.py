@@ -37,7 +37,7 @@ def build(model: Path, out: Path, draft_tokens: int, **settings: Any) -> None:
     Personalizer(model, "mesp", "executorch", draft_tokens=draft_tokens, **settings).build(out)
 
 
-@pytest.fixture(scope="module", params=("llama", "gemma3_text"))
+@pytest.fixture(scope="module", params=("llama", pytest.param("gemma3_text", marks=pytest.mark.slow)))
 def bundles(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Bundles 0, 1, 3 and 7 of a small random model, by the number of tokens that they guess."""
 

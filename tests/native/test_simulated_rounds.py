@@ -77,6 +77,7 @@ def test_a_device_sends_the_difference_of_two_losses(place: Place, world: World,
     assert number == pytest.approx((plus - minus) / (2 * EPSILON), abs=2e-6 / EPSILON)
 
 
+@pytest.mark.slow
 def test_what_devices_project_is_summed_by_measuring_them_together(world: World, cloud: Party) -> None:
     cloud.fill(some_adapter(cloud))
     batches = [world.train.at(world.clients[one][:BATCH]) for one in range(3)]

@@ -30,6 +30,7 @@ def place() -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.slow
 def test_nothing_acknowledged_is_lost_and_nothing_forgotten_is_left(
     two_bundles: Path, place: Path, tmp_path: Path
 ) -> None:

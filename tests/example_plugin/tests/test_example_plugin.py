@@ -24,6 +24,7 @@ def test_optimizer_keeps_the_contract() -> None:
     assert not report.accumulates
 
 
+@pytest.mark.slow
 def test_an_optimizer_with_a_scalar_and_a_state_of_its_own_keeps_it_too() -> None:
     report = check_optimizer(MomentumFA(), MomentumFAOptions(momentum=0.5), steps=20, learning_rate=0.1)
     assert report.accumulates

@@ -9,6 +9,7 @@ import pytest
 
 from bespoke import Lora, Personalizer, Training
 from bespoke.plan.instructions import Estimate
+from tests.support.checks import few_of
 from tests.support.models import tiny_model
 
 RANK, HIDDEN, MLP = 8, 128, 256
@@ -18,7 +19,7 @@ ADAPTER_OF_A_BLOCK = RANK * (
 )  # elements, with as many heads of keys as of queries
 
 
-@pytest.mark.parametrize("columns", [4, 16])
+@pytest.mark.parametrize("columns", few_of([4, 16], [4]))
 def test_guidance_takes_the_memory_of_one_block(tmp_path: Path, columns: int) -> None:
     """Without the programs, of which a method that can do more has more."""
     model = tiny_model("llama", tmp_path / "model", num_attention_heads=4, num_key_value_heads=4, **SIZES)

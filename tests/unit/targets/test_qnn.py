@@ -344,6 +344,7 @@ def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next_jobs(monkeyp
     assert compiled(replace(EMPTY, soc="second")) == "second"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_answering")
 def test_jobs_of_two_threads_get_their_own_answers() -> None:
     names = [f"SM{number}" for number in range(40)]

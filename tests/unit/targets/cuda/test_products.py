@@ -144,6 +144,7 @@ def test_the_head_is_the_softmax_over_all_logits(
     assert best.tolist() == logits.argmax(1).tolist()
 
 
+@pytest.mark.slow
 def test_the_heads_parts_are_of_widths_that_the_kernels_were_compiled_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """576 rows are what fzoo's nine paths make of four rows of 16 tokens: 2^20 logits are 1,820 of each."""
     widths = []
