@@ -6,18 +6,19 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import uvicorn
 
 from bespoke.bundle.reader import read_bundle
 from bespoke.errors import BespokeError, ConfigError
+from bespoke.rules.aggregation import Combine
 from bespoke_federated.app import application
 from bespoke_federated.clock import SystemClock
 from bespoke_federated.edge import Edge, made_tokens
 from bespoke_federated.keys import write_certificate, write_key
-from bespoke_federated.settings import RoundSettings
+from bespoke_federated.settings import RoundSettings, Whose
 from bespoke_federated.store import Store
 
 DEFAULTS = {name: field.default for name, field in RoundSettings.model_fields.items()}
@@ -42,9 +43,9 @@ def cli() -> None:
 @click.option("--devices", type=int, default=DEFAULTS["devices"], show_default=True, help="Numbers that end a round.")
 @click.option("--least-devices", type=int, default=DEFAULTS["least_devices"], show_default=True)
 @click.option("--directions", type=int, default=DEFAULTS["directions"], show_default=True, help="Of each device.")
-@click.option("--whose", type=click.Choice(["own", "shared"]), default=DEFAULTS["whose"], show_default=True)
+@click.option("--whose", type=click.Choice(get_args(Whose)), default=DEFAULTS["whose"], show_default=True)
 @click.option("--rate", type=float, default=DEFAULTS["rate"], show_default=True, help="Step for a number of 1.")
-@click.option("--combine", type=click.Choice(["mean", "median", "trimmed_mean"]), default="mean", show_default=True)
+@click.option("--combine", type=click.Choice(get_args(Combine)), default=DEFAULTS["combine"], show_default=True)
 @click.option("--deadline-seconds", type=float, default=DEFAULTS["deadline_seconds"], show_default=True)
 @click.option("--half-every", type=int, default=DEFAULTS["half_every"], show_default=True, help="Rounds; 0: never.")
 @click.option("--retry-seconds", type=float, default=DEFAULTS["retry_seconds"], show_default=True)
@@ -106,7 +107,7 @@ def key(folder: Path) -> None:
 
 
 def main() -> None:
-    """Runs the command line. An error of bespoke is told in one line."""
+    """Runs the command line. An error of bespoke takes one line."""
     try:
         cli()
     except BespokeError as error:

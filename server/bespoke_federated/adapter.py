@@ -13,11 +13,11 @@ are trained and which counters make their noise.
 from __future__ import annotations
 
 import hashlib
-import struct
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from safetensors.numpy import save
 
 from bespoke.bundle.reader import Bundle
 from bespoke.errors import BundleError
@@ -29,8 +29,6 @@ from bespoke.rules.noise import noise
 __all__ = ["Adapter", "Steps", "snapshot_of"]
 
 SECTION: SectionName = "federated_apply"
-SAFETENSORS_ALIGNMENT = 8  # of the header's length
-_FORMATS = {np.dtype(np.float32): "F32", np.dtype(np.float16): "F16"}
 
 
 class Counter(NamedTuple):
@@ -134,16 +132,7 @@ class Adapter:
 
 def snapshot_of(adapter: Adapter, *, half: bool) -> bytes:
     """The trained pieces as a safetensors file. `half`: in float16, for an adapter that was rounded to it."""
-    arrays = {name: piece.astype(np.float16) if half else piece for name, piece in adapter.pieces.items()}
-    header, offset = [], 0
-    for name, array in arrays.items():
-        shape = ",".join(map(str, array.shape))
-        place = f"[{offset},{offset + array.nbytes}]"
-        header.append(f'"{name}":{{"dtype":"{_FORMATS[array.dtype]}","shape":[{shape}],"data_offsets":{place}}}')
-        offset += array.nbytes
-    text = ("{" + ",".join(header) + "}").encode()
-    text += b" " * (-len(text) % SAFETENSORS_ALIGNMENT)
-    return struct.pack("<Q", len(text)) + text + b"".join(array.tobytes() for array in arrays.values())
+    return save({name: piece.astype(np.float16) if half else piece for name, piece in adapter.pieces.items()})
 
 
 def _steps_of(plan: Plan, file: str) -> Steps:

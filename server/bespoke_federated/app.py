@@ -63,9 +63,9 @@ def application(edge: Edge) -> FastAPI:
 
     app = FastAPI(title="bespoke-federated", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_middleware(_Counted, edge=edge)
-    app.add_exception_handler(BespokeError, _told)
-    app.add_exception_handler(HTTPException, _told_by_framework)
-    app.add_exception_handler(Exception, _told_nothing)
+    app.add_exception_handler(BespokeError, _request_error)
+    app.add_exception_handler(HTTPException, _framework_error)
+    app.add_exception_handler(Exception, _unexpected_error)
     errors: dict[int | str, dict[str, Any]] = {
         status: {"model": Problem} for status in (400, 401, 403, 404, 409, 413, 429)
     }
@@ -164,7 +164,7 @@ class _Counted:
             try:
                 self._of_addresses.take(network_of(scope["client"][0] if scope.get("client") else ""))
             except RequestError as error:
-                await _told(None, error)(scope, receiving, sending)
+                await _request_error(None, error)(scope, receiving, sending)
             else:
                 await self._app(scope, receiving, sending)
         finally:
@@ -185,30 +185,30 @@ def _advance(edge: Edge) -> None:
         _log.error("a round could not end: %s", type(error).__name__)
 
 
-def _told(_: Request | None, error: Exception) -> JSONResponse:
+def _request_error(_: Request | None, error: Exception) -> JSONResponse:
     assert isinstance(error, BespokeError)
     status, headers = (error.status, error.headers) if isinstance(error, RequestError) else (500, {})
     if status >= 500:
         _log.error("%s", error)
-    told = Problem(object=error.subject, got=error.got, expected=error.expected, next_step=error.next_step)
-    return JSONResponse(told.model_dump(), status, headers)
+    problem_document = Problem(object=error.subject, got=error.got, expected=error.expected, next_step=error.next_step)
+    return JSONResponse(problem_document.model_dump(), status, headers)
 
 
-def _told_by_framework(_: Request, error: Exception) -> JSONResponse:
+def _framework_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    told = Problem(
+    problem_document = Problem(
         object="the request",
         got="a method or a path that is not there",
         expected="one of /openapi.json",
         next_step="Send it to one of these",
     )
-    return JSONResponse(told.model_dump(), error.status_code, error.headers)
+    return JSONResponse(problem_document.model_dump(), error.status_code, error.headers)
 
 
-def _told_nothing(_: Request, error: Exception) -> JSONResponse:
+def _unexpected_error(_: Request, error: Exception) -> JSONResponse:
     _log.error("a request failed: %s", type(error).__name__)
-    told = Problem(object="the server", got="a fault", expected="none", next_step="Try again later")
-    return JSONResponse(told.model_dump(), 500)
+    problem_document = Problem(object="the server", got="a fault", expected="none", next_step="Try again later")
+    return JSONResponse(problem_document.model_dump(), 500)
 
 
 def _signed_with(body: type[BaseModel] | None) -> dict[str, Any]:

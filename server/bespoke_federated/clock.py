@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two clocks: one of the calendar, which somebody may set anew, and one that only goes on."""
+"""Two clocks: one of the calendar, which somebody may change, and one that only goes on."""
 
 from __future__ import annotations
 

@@ -6,19 +6,16 @@ takes the step. That may take seconds, while devices go on asking. The second on
 round. A server that was killed between the two takes the same step again.
 
 A round ends when enough numbers came, or at its deadline with at least the least number of devices. With fewer the deadline
-begins anew, and other devices are asked in place of those that did not answer. The deadline runs on a clock that nobody sets.
+begins again, and other devices are asked in place of those that did not answer. The deadline runs on a clock that nobody sets.
 Only across a restart it rests on the calendar. A clock that jumped can end or delay it by one deadline then.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import logging
 import os
-import struct
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +24,7 @@ from bespoke.bundle.federation_record import FederationRecord
 from bespoke.errors import DataError, StateError
 from bespoke.format.tensors import map_tensors
 from bespoke.rules.aggregation import step_of
-from bespoke.rules.federation import coefficients_text
+from bespoke.rules.federation import coefficients_of, coefficients_text
 from bespoke.rules.privacy import rho_of
 from bespoke.rules.round_documents import DeviceDocument, Measurement
 from bespoke_federated.adapter import Adapter, snapshot_of
@@ -37,7 +34,7 @@ from bespoke_federated.numbers import verdict
 from bespoke_federated.settings import RoundSettings
 from bespoke_federated.store import FILES, Assignment, KeptFile, RoundRow, Store
 
-__all__ = ["Rounds", "coefficients_of"]
+__all__ = ["Rounds"]
 
 CHECKPOINT = "checkpoint.safetensors"  # the adapter after the last round, in float32
 LEAST_NORMAL = 2.0**-126  # below it a float32 has fewer bits, and devices refuse a coefficient of three bytes
@@ -130,11 +127,8 @@ class Rounds:
         """Whether the bundle's budget has room for one more round of this device."""
         if self.federation.budget is None:
             return True
-        return self.spent(self._store.rounds_told_by(device) + 1) <= self.federation.budget * (1 + ROUNDING)
-
-    def spent(self, rounds: int) -> float:
-        """What so many rounds cost a device, as rho of zero-concentrated differential privacy."""
-        return rho_of([self.federation.noise]) * rounds if rounds else 0.0
+        spent = rho_of([self.federation.noise] * (self._store.rounds_told_by(device) + 1))
+        return spent <= self.federation.budget * (1 + ROUNDING)
 
     # What time and numbers change
 
@@ -251,7 +245,7 @@ class Rounds:
                 adapter = adapter.restored(kept, row.number)
         rows = self._store.ended_after(adapter.round, self.settings.rounds)
         for row in rows:
-            adapter = adapter.after(coefficients_of(row.coefficients), half=row.half)
+            adapter = adapter.after(coefficients_of(row.coefficients or ""), half=row.half)
         if rows and adapter.sha256 != rows[-1].adapter:
             raise StateError(
                 str(self._store.folder),
@@ -266,12 +260,6 @@ def _nothing(round: RoundRow) -> str:
     """The coefficients of a round that changes nothing, because float32 cannot hold what it would change."""
     _log.warning("round %d changes nothing: numbers or rate are too large for float32", round.number)
     return coefficients_text([0.0] * round.directions)
-
-
-def coefficients_of(text: str | None) -> Sequence[float]:
-    """What devices read in `coefficients_text`: three bytes each, the upper ones of a float32."""
-    data = base64.b64decode(text or "")
-    return [struct.unpack(">f", data[at : at + 3] + b"\0")[0] for at in range(0, len(data), 3)]
 
 
 def _write(path: Path, data: bytes) -> None:

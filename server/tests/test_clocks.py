@@ -55,7 +55,7 @@ def test_a_restart_keeps_what_was_left_of_a_second_deadline(serve: Serve, clock:
     served = serve()
     served.enrolled().take_part(1.0)
     clock.wait(101)
-    served.edge.rounds.advance()  # too few: it begins anew
+    served.edge.rounds.advance()  # too few: it begins again
     clock.wait(50)
     served.close()
     served = serve()

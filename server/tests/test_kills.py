@@ -20,7 +20,6 @@ import uvicorn
 from bespoke_federated.adapter import Adapter
 from bespoke_federated.app import application
 from bespoke_federated.edge import Edge, made_tokens
-from bespoke_federated.rounds import coefficients_of
 from bespoke_federated.settings import RoundSettings
 from bespoke_federated.store import Store
 from federation_client import Client
@@ -28,6 +27,7 @@ from small_bundle import PRIVATE
 
 from bespoke.bundle.reader import read_bundle
 from bespoke.rules.aggregation import step_of
+from bespoke.rules.federation import coefficients_of
 
 KILLS, DEVICES, RATE = 30, 3, 0.5
 START_SECONDS = 0.3  # of a process that may be killed before it answers
@@ -142,10 +142,10 @@ def held_against_the_state(bundle: Path, state: Path, seen: Log) -> None:
             coefficients = [0.0] * DEVICES
             for along in step_of({first: [one] for first, (one,) in numbers.items()}, RATE / max(1, len(numbers))):
                 coefficients[along.number] = along.coefficient
-            assert coefficients_of(row.coefficients) == coefficients
+            assert coefficients_of(row.coefficients or "") == coefficients
         adapter = Adapter.of_bundle(opened)
         for row in rows:
-            adapter = adapter.after(coefficients_of(row.coefficients), half=row.half)
+            adapter = adapter.after(coefficients_of(row.coefficients or ""), half=row.half)
             assert adapter.sha256 == row.adapter
             assert seen.adapters.get(row.number, row.adapter) == row.adapter
         assert max(seen.adapters) <= rows[-1].number

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bespoke_federated.rounds import coefficients_of
 from federation_client import Client, Served
 from safetensors.numpy import load
 from small_bundle import PIECES, SEED, initial_pieces, write_bundle
 
 from bespoke.errors import BundleError, ConfigError, StateError, StateLocked
-from bespoke.rules.federation import rounded
+from bespoke.rules.federation import coefficients_of, rounded
 from bespoke.rules.noise import noise
 
 Serve = Callable[..., Served]

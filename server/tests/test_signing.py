@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signatures of requests: whatever is not exactly what the device signed is refused, and nothing is taken twice."""
+"""Signatures of requests: anything but what the device signed is refused, and nothing is taken twice."""
 
 from __future__ import annotations
 

@@ -16,7 +16,16 @@ import numpy as np
 
 from bespoke.errors import DataError
 
-__all__ = ["COEFFICIENT_BITS", "MOST_CODE", "SCALE_BITS", "Direction", "coefficients_text", "packed", "rounded"]
+__all__ = [
+    "COEFFICIENT_BITS",
+    "MOST_CODE",
+    "SCALE_BITS",
+    "Direction",
+    "coefficients_of",
+    "coefficients_text",
+    "packed",
+    "rounded",
+]
 
 COEFFICIENT_BITS = 12
 SCALE_BITS = 5
@@ -69,6 +78,14 @@ def coefficients_text(coefficients: Sequence[float]) -> str:
             next_step="Leave out the round, or lower its rate",
         )
     return base64.b64encode(numbers.view(np.uint8).reshape(-1, 4)[:, :3].tobytes()).decode()
+
+
+def coefficients_of(text: str) -> list[float]:
+    """The coefficients that `coefficients_text` has written."""
+    upper = np.frombuffer(base64.b64decode(text), np.uint8).reshape(-1, 3)
+    whole = np.pad(upper, ((0, 0), (0, 1)))
+    numbers: list[float] = whole.view(">f4").reshape(-1).tolist()
+    return numbers
 
 
 def packed(columns: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
