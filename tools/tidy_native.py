@@ -54,9 +54,9 @@ def findings(given: Path, sources: list[Path], common: bytes) -> str:
     mark = CLEAN / hashlib.sha256(common + parts).hexdigest()
     if mark.exists():
         return ""
-    settings = ["--config-file", REPOSITORY / ".clang-tidy", "--checks=-bugprone-suspicious-include"]  # of .cpp files
+    options = ["--config-file", REPOSITORY / ".clang-tidy", "--checks=-bugprone-suspicious-include"]  # of .cpp files
     of_gcc = "--removed-arg=-fno-gnu-unique"
-    command = [PROGRAM, "-p", DATABASE.parent, "--quiet", *settings, of_gcc, given]
+    command = [PROGRAM, "-p", DATABASE.parent, "--quiet", *options, of_gcc, given]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         CLEAN.mkdir(parents=True, exist_ok=True)

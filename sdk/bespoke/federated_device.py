@@ -49,13 +49,7 @@ class DeviceKey:
     @property
     def public_key(self) -> bytes:
         """The public key as SubjectPublicKeyInfo in DER. Makes the key if there is none."""
-        serialization = _cryptography()[0]
-        der: bytes = (
-            self._key()
-            .public_key()
-            .public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-        )
-        return der
+        return _public_bytes(self._key())
 
     @property
     def server(self) -> str | None:
@@ -76,7 +70,7 @@ class DeviceKey:
         """
         _, ec, hashes, decode = _cryptography()
         key = self._key()
-        device = device_id(self.public_key)
+        device = device_id(_public_bytes(key))
         (counter,) = self._asked("UPDATE device SET counter = counter + 1 RETURNING counter")
         exact = signed_bytes(method, path, body, device, round_number, counter)
         r, s = decode(key.sign(exact, ec.ECDSA(hashes.SHA256())))
@@ -96,7 +90,7 @@ class DeviceKey:
     def delete(self) -> None:
         """Deletes the key. Its bytes are overwritten first."""
         if self.exists:
-            with suppress(StateError):  # whatever it is, it goes
+            with suppress(StateError):  # a file of something else goes too
                 self._asked("DELETE FROM device RETURNING 1")
             for suffix in ("", "-journal"):
                 Path(f"{self.path}{suffix}").unlink(missing_ok=True)
@@ -151,6 +145,14 @@ class DeviceKey:
             expected="a device's key as the SDK writes it",
             next_step="Leave the federation and join again: the server lets in the new key with a new token",
         )
+
+
+def _public_bytes(key: Any) -> bytes:
+    serialization = _cryptography()[0]
+    der: bytes = key.public_key().public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return der
 
 
 def _cryptography() -> tuple[Any, Any, Any, Any]:

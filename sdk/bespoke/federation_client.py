@@ -130,8 +130,8 @@ class FederationClient:
     def _refused(self, error: HTTPError) -> ServerError:
         """What the server says of an error, in its words where they are such."""
         try:
-            told = json.loads(error.read(MAX_PROBLEM))
-            subject, got, expected, next_step = (told[name] for name in ("object", "got", "expected", "next_step"))
+            document = json.loads(error.read(MAX_PROBLEM))
+            subject, got, expected, next_step = (document[name] for name in ("object", "got", "expected", "next_step"))
             refused = ServerError(f"{self.server}: {subject}", got=got, expected=expected, next_step=next_step)
         except (ValueError, TypeError, KeyError, OSError, HTTPException):
             refused = ServerError(

@@ -15,6 +15,7 @@ from bespoke.bundle.manifest import Manifest
 from bespoke.bundle.signature import public_key_of
 from bespoke.bundle.writer import BundleWriter
 from bespoke.format.tensors import write_arrays
+from bespoke.rules.noise import noise
 
 PIECES = {"block_00.q_proj.lora_B": (8, 2), "block_00.v_proj.lora_B": (4, 2)}
 SEED = 7
@@ -120,3 +121,17 @@ def _plan(graphs: dict[str, Any]) -> dict[str, Any]:
     refs = [{"key": g["key"], "name": "stepped", "workspace_bytes": 0, "engine_bytes": 0} for g in graphs.values()]
     head = {"version": [1, 2], "method": "mesp", "sequence_length": 16, "batch_size": 1, "replayable": False}
     return {**head, "choices": {}, "estimate": memory, "graphs": refs, "values": values, "sections": sections}
+
+
+def by_hand(coefficients: list[list[float]], half: int = 0) -> str:
+    """The hash of the adapter after these rounds, by the formula."""
+    pieces = {name: piece.copy() for name, piece in initial_pieces().items()}
+    for number, of_round in enumerate(coefficients, 1):
+        for place, name in enumerate(PIECES):
+            for direction, c in enumerate(of_round):
+                counter = {"seed": SEED, "step": number, "query": direction, "block": 0, "tensor": 2 * place + 1}
+                z = noise(PIECES[name], distribution="rademacher", **counter)
+                pieces[name] = pieces[name] - np.float32(c) * z
+            if half and number % half == 0:
+                pieces[name] = pieces[name].astype(np.float16).astype(np.float32)
+    return hashlib.sha256(b"".join(pieces[name].tobytes() for name in sorted(pieces))).hexdigest()
