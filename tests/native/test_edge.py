@@ -6,13 +6,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import re
-import socket
-import subprocess
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,73 +16,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from bespoke import PersonalModel
-from tests.conftest import REPOSITORY
 from tests.native.federation_devices import PRIVATE, exact, joined, with_federation
+from tests.support.federation_edge import RunningEdge, running_edge
 
 __all__ = ["exact"]
-
-PYTHON = REPOSITORY / "server" / ".venv" / "bin" / "python"
-pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="no server/.venv: run make test-server once")
-START_SECONDS = 60
-COMMAND = [str(PYTHON), "-m", "bespoke_federated"]
-
-
-class Edge:
-    """A process that serves a bundle."""
-
-    def __init__(self, bundle: Path, place: Path, *options: str) -> None:
-        place.mkdir()
-        (place / "server.pem").write_bytes(PRIVATE)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        self.state, self.url = place / "state", f"http://127.0.0.1:{port}"
-        command = [*COMMAND, "serve", str(bundle), "--key", str(place / "server.pem"), "--state", str(self.state)]
-        self.command = [*command, "--port", str(port), "--retry-seconds", "0", *options]
-        self.start()
-
-    def start(self) -> None:
-        self.process = subprocess.Popen(self.command)
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                self.get("/v1/health")
-                break
-            except urllib.error.URLError:
-                assert self.process.poll() is None, "the server has ended"
-                assert time.monotonic() < deadline, "the server does not answer"
-                time.sleep(0.1)
-
-    def get(self, path: str) -> str:
-        with urllib.request.urlopen(self.url + path, timeout=20) as answer:
-            text: str = answer.read().decode()
-        return text
-
-    def figure(self, name: str) -> float:
-        found = re.search(rf"^bespoke_{name} (\S+)$", self.get("/metrics"), re.MULTILINE)
-        assert found, name
-        return float(found[1])
-
-    def token(self) -> str:
-        made = subprocess.run(
-            [*COMMAND, "token", "--state", str(self.state)], capture_output=True, text=True, check=True
-        )
-        return made.stdout.strip()
-
-    def rounds(self) -> int:
-        ended: int = json.loads(self.get("/v1/health"))["rounds_ended"]
-        return ended
-
-    def wait_for_round(self, number: int) -> None:
-        deadline = time.monotonic() + 20
-        while self.rounds() < number:
-            assert time.monotonic() < deadline, f"round {number} does not end"
-            time.sleep(0.05)
 
 
 class Device:
     """What an app does around an open model: it signs what the core says, and sends it."""
 
-    def __init__(self, model: PersonalModel, edge: Edge) -> None:
+    def __init__(self, model: PersonalModel, edge: RunningEdge) -> None:
         self.model, self.edge, self.counter, self.fetched = joined(model), edge, 0, 0
         self.key = ec.generate_private_key(ec.SECP256R1())
         form = serialization.PublicFormat.SubjectPublicKeyInfo
@@ -131,40 +69,24 @@ class Device:
         return found
 
 
-@pytest.fixture
-def edges() -> Iterator[list[Edge]]:
-    started: list[Edge] = []
-    yield started
-    for edge in started:
-        edge.process.terminate()
-        edge.process.wait(20)
-
-
-def adapter_in(edge: Edge) -> tuple[int, str]:
-    """The last round that has ended, and the adapter's hash after it, as the state has them."""
-    program = (
-        "import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).execute("
-        "\"SELECT number, adapter FROM rounds WHERE state = 'ended' ORDER BY number DESC LIMIT 1\").fetchone())"
-    )
-    path = str(edge.state / "edge.sqlite")
-    number, sha256 = subprocess.run(
-        [str(PYTHON), "-c", program, path], capture_output=True, text=True, check=True
-    ).stdout.split()
-    return int(number), sha256
-
-
 @pytest.mark.parametrize("method", ["zgr", "mesp"])
-def test_devices_and_server_come_to_one_adapter(exact: Path, tmp_path: Path, edges: list[Edge], method: str) -> None:
+def test_devices_and_server_come_to_one_adapter(exact: Path, tmp_path: Path, method: str) -> None:
     """The server is killed in between. With zgr the plan has guidance of which nothing comes.
 
     With mesp the one that is late starts from a snapshot.
     """
     bundle = with_federation(exact, tmp_path / "bundle", method=method)  # type: ignore[arg-type]
     count = {"zgr": "1", "mesp": "512"}[method]  # so many that a snapshot is less than the rounds
-    options = ("--devices", "2", "--least-devices", "2", "--directions", count, "--rate", "0.05", "--half-every", "3")
-    edges.append(Edge(bundle, tmp_path / "edge", *options))
-    (edge,) = edges
+    settings = {
+        "devices": 2,
+        "least_devices": 2,
+        "directions": count,
+        "rate": 0.05,
+        "half_every": 3,
+        "retry_seconds": 0,
+    }
     with (
+        running_edge(bundle, PRIVATE, tmp_path / "edge", tls=False, **settings) as edge,
         PersonalModel.open(bundle, tmp_path / "a") as first,
         PersonalModel.open(bundle, tmp_path / "b") as second,
         PersonalModel.open(bundle, tmp_path / "c") as late,
@@ -183,7 +105,8 @@ def test_devices_and_server_come_to_one_adapter(exact: Path, tmp_path: Path, edg
         devices.append(Device(late, edge))
         for device in devices:
             device.exchange()
-        number, adapter = adapter_in(edge)
+        last = "SELECT number, adapter FROM rounds WHERE state = 'ended' ORDER BY number DESC LIMIT 1"
+        ((number, adapter),) = edge.rows(last)
         assert number == 7
         for device in devices:
             assert (device.document["round"], device.document["adapter"]) == (7, adapter)

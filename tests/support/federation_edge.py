@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server of bespoke-federated in a process of its own, over HTTPS, for devices of tests."""
+"""A server of bespoke-federated in a process of its own, for devices of tests."""
 
 from __future__ import annotations
 
+import json
+import re
 import socket
 import sqlite3
+import ssl
 import subprocess
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -14,60 +19,91 @@ from typing import Any
 
 import pytest
 
-SERVER = Path(__file__).resolve().parents[2] / "server"
-PYTHON = SERVER / ".venv" / "bin" / "python"
+from tests.conftest import REPOSITORY
+
+PYTHON = REPOSITORY / "server" / ".venv" / "bin" / "python"
+COMMAND = [str(PYTHON), "-m", "bespoke_federated"]
 START_SECONDS = 60.0
+ROUND_SECONDS = 20.0
 
 
 class RunningEdge:
-    """A server that runs. `url`, and `ca_file` for clients that are to trust it."""
+    """A server that runs. `url`, `state`, and `ca_file` for clients that are to trust it.
 
-    def __init__(self, process: subprocess.Popen[bytes], state: Path, ca_file: Path, port: int) -> None:
-        self.process, self.state, self.ca_file = process, state, ca_file
-        self.url = f"https://localhost:{port}"
+    tls:      whether it speaks HTTPS, with a certificate for localhost
+    settings: options of `serve`, with underscores
+    """
+
+    def __init__(self, bundle: Path, private_key: bytes, place: Path, *, tls: bool, **settings: object) -> None:
+        place.mkdir()
+        (place / "leader.pem").write_bytes(private_key)
+        self.state, self.ca_file = place / "state", place / "tls-cert.pem"
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.url = f"https://localhost:{port}" if tls else f"http://127.0.0.1:{port}"
+        options: dict[str, object] = {"key": place / "leader.pem", "state": self.state, "port": port, **settings}
+        self._context = None
+        if tls:
+            subprocess.run([*COMMAND, "key", "--folder", str(place)], check=True, capture_output=True)
+            options |= {"tls_cert": self.ca_file, "tls_key": place / "tls-key.pem"}
+            self._context = ssl.create_default_context(cafile=str(self.ca_file))
+        self._command = [*COMMAND, "serve", str(bundle)]
+        for name, value in options.items():
+            self._command += [f"--{name.replace('_', '-')}", str(value)]
+        self.start()
+
+    def start(self) -> None:
+        """Starts the process, for the first time or again, and waits until it answers."""
+        self.process = subprocess.Popen(self._command)
+        ends = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                self.get("/v1/health")
+                return
+            except urllib.error.URLError:
+                assert self.process.poll() is None, "the server has ended"
+                assert time.monotonic() < ends, "the server does not answer"
+                time.sleep(0.1)
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(self.url + path, timeout=20, context=self._context) as answer:
+            text: str = answer.read().decode()
+        return text
+
+    def figure(self, name: str) -> float:
+        """A figure of /metrics."""
+        found = re.search(rf"^bespoke_{name} (\S+)$", self.get("/metrics"), re.MULTILINE)
+        assert found, name
+        return float(found[1])
+
+    def wait_for_round(self, number: int) -> None:
+        """Waits until a round has ended."""
+        ends = time.monotonic() + ROUND_SECONDS
+        while json.loads(self.get("/v1/health"))["rounds_ended"] < number:
+            assert time.monotonic() < ends, f"round {number} does not end"
+            time.sleep(0.05)
 
     def token(self) -> str:
-        command = [PYTHON, "-m", "bespoke_federated", "token", "--state", self.state]
+        """A new one-time token."""
+        command = [*COMMAND, "token", "--state", str(self.state)]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
-        (database,) = self.state.glob("*.sqlite")
-        with closing(sqlite3.connect(database)) as connection:
+        """What the server has kept."""
+        with closing(sqlite3.connect(self.state / "edge.sqlite")) as connection:
             return connection.execute(statement).fetchall()
 
 
 @contextmanager
-def running_edge(bundle: Path, private_key: bytes, folder: Path, **settings: object) -> Iterator[RunningEdge]:
-    """Serves the federation of a bundle. `settings`: options of `serve`, with underscores. Skips where no server is installed."""
+def running_edge(
+    bundle: Path, private_key: bytes, place: Path, *, tls: bool = True, **settings: object
+) -> Iterator[RunningEdge]:
+    """Serves the federation of a bundle. Skips where no server is installed."""
     if not PYTHON.exists():
-        pytest.skip("no server is installed: make test-server does it")
-    folder.mkdir(parents=True, exist_ok=True)
-    subprocess.run([PYTHON, "-m", "bespoke_federated", "key", "--folder", folder], check=True, capture_output=True)
-    (folder / "leader.pem").write_bytes(private_key)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command: list[object] = [PYTHON, "-m", "bespoke_federated", "serve", bundle, "--key", folder / "leader.pem"]
-    command += ["--state", folder / "state", "--port", port]
-    command += ["--tls-cert", folder / "tls-cert.pem", "--tls-key", folder / "tls-key.pem"]
-    for name, value in settings.items():
-        command += [f"--{name.replace('_', '-')}", value]
-    process = subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE)
+        pytest.skip("no server/.venv: run make test-server once")
+    edge = RunningEdge(bundle, private_key, place, tls=tls, **settings)
     try:
-        _wait_until_it_listens(process, port)
-        yield RunningEdge(process, folder / "state", folder / "tls-cert.pem", port)
+        yield edge
     finally:
-        process.terminate()
-        process.communicate(timeout=30)
-
-
-def _wait_until_it_listens(process: subprocess.Popen[bytes], port: int) -> None:
-    ends = time.monotonic() + START_SECONDS
-    while time.monotonic() < ends:
-        if process.poll() is not None:
-            assert process.stderr is not None
-            pytest.fail(f"the server ended: {process.stderr.read().decode()[-2000:]}")
-        with closing(socket.socket()) as tried:
-            if not tried.connect_ex(("127.0.0.1", port)):
-                return
-        time.sleep(0.05)
-    pytest.fail("the server does not listen")
+        edge.process.terminate()
+        edge.process.wait(30)
