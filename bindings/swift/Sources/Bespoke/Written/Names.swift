@@ -32,6 +32,7 @@ let callOfVerb: [String: String] = [
     "import_adapter": "call importAdapter",
     "install": "call install",
     "join": "in Python, call federation.join",
+    "learn_together": "in Python, call bespoke.learn_together",
     "leave": "in Python, call federation.leave",
     "list": "call list",
     "open": "call open",

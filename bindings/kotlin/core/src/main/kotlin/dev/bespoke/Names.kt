@@ -33,6 +33,7 @@ internal val CALLS: Map<String, String> = mapOf(
     "import_adapter" to "call importAdapter",
     "install" to "call install",
     "join" to "in Python, call federation.join",
+    "learn_together" to "in Python, call bespoke.learn_together",
     "leave" to "in Python, call federation.leave",
     "list" to "call list",
     "open" to "call open",
