@@ -7,9 +7,10 @@ import json
 from typing import NamedTuple
 
 from bespoke.bundle.signature import signed_document
-from bespoke.rules.round_documents import DeviceDocument, RoundDocument, RoundSpan, Snapshot
+from bespoke.rules.round_documents import DeviceDocument, RoundDocument, RoundGuidance, RoundSpan, Snapshot
 from bespoke_federated.rounds import Rounds
-from bespoke_federated.store import KeptFile, RoundRow, Store
+from bespoke_federated.rows import KeptFile, RoundRow
+from bespoke_federated.store import Store
 
 __all__ = ["answer", "signed"]
 
@@ -82,7 +83,7 @@ def _spans(store: Store, after: int) -> Behind:
     groups: list[list[RoundRow]] = []
     size = 0
     for row in rows[:MOST_ROUNDS]:
-        joins = bool(groups) and not groups[-1][-1].half and groups[-1][-1].directions == row.directions
+        joins = bool(groups) and _may_join(groups[-1][-1], row)
         size += len(row.coefficients or "")
         if (size > MOST_COEFFICIENT_BYTES and groups) or (not joins and len(groups) == MOST_SPANS):
             break
@@ -94,13 +95,22 @@ def _spans(store: Store, after: int) -> Behind:
     return Behind(tuple(map(_span, groups)), taken == len(rows))
 
 
+def _may_join(last: RoundRow, row: RoundRow) -> bool:
+    """Whether one span can say both. Rounds with guidance stand alone."""
+    return not last.half and not last.guidance and not row.guidance and last.directions == row.directions
+
+
 def _span(rows: list[RoundRow]) -> RoundSpan:
+    (*_, last) = rows
+    guidance = None
+    if last.guided is not None:
+        guidance = RoundGuidance(coefficients=last.guided, files=last.guidance)
     return RoundSpan(
         first=rows[0].number,
         count=len(rows),
         directions=rows[0].directions,
         coefficients="".join(row.coefficients or "" for row in rows),  # three bytes are four characters: no padding
-        guidance=None,
-        half=rows[-1].half,
-        adapter=rows[-1].adapter or "",
+        guidance=guidance,
+        half=last.half,
+        adapter=last.adapter or "",
     )

@@ -29,7 +29,8 @@ from bespoke_federated.problems import RequestError, problem
 from bespoke_federated.rounds import Rounds
 from bespoke_federated.settings import Limits, RoundSettings
 from bespoke_federated.signing import Claim, check_signature, public_key_from
-from bespoke_federated.store import Device, KeptFile, Store
+from bespoke_federated.rows import Device, KeptFile
+from bespoke_federated.store import Store
 
 __all__ = ["Edge", "Enrolled", "Enrolment", "Request", "made_tokens"]
 

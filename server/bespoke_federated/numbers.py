@@ -16,7 +16,7 @@ from typing import Literal
 
 from bespoke.bundle.federation_record import FederationRecord
 from bespoke.rules.round_documents import RoundNumbers
-from bespoke_federated.store import Assignment, RoundRow
+from bespoke_federated.rows import Assignment, RoundRow
 
 __all__ = ["Verdict", "largest_norm", "verdict"]
 

@@ -8,31 +8,36 @@ round. A server that was killed between the two takes the same step again.
 A round ends when enough numbers came, or at its deadline with at least the least number of devices. With fewer the deadline
 begins again, and other devices are asked in place of those that did not answer. The deadline runs on a clock that nobody sets.
 Only across a restart it rests on the calendar. A clock that jumped can end or delay it by one deadline then.
+
+A round with guidance waits until a cloud has offered some for its adapter (`guidance.py`). If none comes in time, or the guard has
+stopped it, the round is a plain one.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import threading
-from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from bespoke.bundle.federation_record import FederationRecord
 from bespoke.errors import DataError, StateError
 from bespoke.format.tensors import map_tensors
-from bespoke.rules.aggregation import step_of
 from bespoke.rules.federation import coefficients_of, coefficients_text
 from bespoke.rules.privacy import rho_of
-from bespoke.rules.round_documents import DeviceDocument, Measurement
-from bespoke_federated.adapter import Adapter, snapshot_of
+from bespoke.rules.round_documents import DeviceDocument, Measurement, ReceivedFile
+from bespoke_federated.adapter import Adapter, Step, snapshot_of
 from bespoke_federated.clock import Clock
+from bespoke_federated.directions import guided, plain, step_along
+from bespoke_federated.guidance import guard_of, offered
 from bespoke_federated.metrics import Metrics
 from bespoke_federated.numbers import verdict
 from bespoke_federated.settings import RoundSettings
-from bespoke_federated.store import FILES, Assignment, KeptFile, RoundRow, Store
+from bespoke_federated.rows import Assignment, KeptFile, RoundRow, StepTexts
+from bespoke_federated.store import FILES, Store
+from bespoke_federated.whole_file import write_whole
 
 __all__ = ["Rounds"]
 
@@ -103,13 +108,14 @@ class Rounds:
             if assignment is None:
                 return None
             self._store.assign(round.number, device, assignment, round.extensions)
+        coefficient, of_guidance = round.measured.of_group(assignment.first)
         asked = Measurement(
             round=round.number,
             first=assignment.first,
             count=assignment.directions,
-            coefficient=1.0,
-            guidance_coefficient=0.0,
-            files=(),
+            coefficient=coefficient,
+            guidance_coefficient=of_guidance,
+            files=round.guidance if of_guidance else (),
             adapter=self.adapter_after(round.number - 1),
         )
         return asked, again
@@ -133,13 +139,14 @@ class Rounds:
     # What time and numbers change
 
     def advance(self) -> None:
-        """Ends the open round if it is time to. Another thread that is at it already does it alone."""
+        """Ends the open round or opens the waiting one if it is time to. A thread that is at it already does it alone."""
         if not self._ending.acquire(blocking=False):
             return
         try:
             with self._store.transaction():
                 self._combine_if_due()
             self._end_combined()
+            self._open_waiting()
             if self._snapshot_wanted:
                 self._make_snapshot_of_now()
         finally:
@@ -152,23 +159,27 @@ class Rounds:
         came, is_late = self._store.number_count(round.number), self._clock.running() >= self._due
         if came >= self.settings.devices or (is_late and came >= self.settings.least_devices):
             half = bool(self.settings.half_every) and round.number % self.settings.half_every == 0
-            self._store.combine_round(round.number, self._combined(round), half)
+            self._store.combine_round(round.number, self._combined(round, half))
         elif is_late:
             self._store.extend_round(round.number, self._clock.calendar())
             self._due = self._clock.running() + self.settings.deadline_seconds
 
-    def _combined(self, round: RoundRow) -> str:
-        """The coefficients of a round's directions as text. Of a direction that nobody measured it is zero."""
+    def _combined(self, round: RoundRow, half: bool) -> StepTexts:
+        """The step of a round. Of a direction that nobody measured it is zero."""
+        moving = round.directions - round.measured.watched * round.measured.each
         by_direction: dict[int, list[float]] = {}
         for first, numbers in self._store.numbers(round.number):
             for place, number in enumerate(numbers):
-                by_direction.setdefault(first + place, []).append(number)
-        coefficients = [0.0] * round.directions
-        rate = self.settings.rate / max(1, len(by_direction))
-        for along in step_of(by_direction, rate, combine=self.settings.combine):
-            coefficients[along.number] = along.coefficient if abs(along.coefficient) >= LEAST_NORMAL else 0.0
+                if first + place < moving:
+                    by_direction.setdefault(first + place, []).append(number)
+        is_guided = bool(round.guidance)
+        coefficients, guided = [0.0] * round.directions, [0.0] * round.directions
+        for along in step_along(by_direction, round.measured, self.settings, is_guided=is_guided):
+            coefficients[along.number] = _normal(along.coefficient)
+            guided[along.number] = _normal(along.guidance_coefficient)
         try:
-            return coefficients_text(coefficients)
+            of_guidance = coefficients_text(guided) if is_guided else None
+            return StepTexts(coefficients_text(coefficients), of_guidance, half)
         except DataError:  # float32 cannot hold one of them
             return _nothing(round)
 
@@ -177,40 +188,94 @@ class Rounds:
         round = self._store.last_round()
         if round is None or round.state != "combined":
             return
-        coefficients, half = round.coefficients or "", round.half
-        adapter = self.adapter.after(coefficients_of(coefficients), half=half)
+        texts = StepTexts(round.coefficients or "", round.guided, round.half)
+        adapter = self.adapter.after(self._step(round, texts))
         if not adapter.is_finite:
-            coefficients, half = _nothing(round), False
-            adapter = self.adapter.after(coefficients_of(coefficients), half=half)
-        worth_it = half or self._is_behind_by_more_than(adapter.nbytes, len(coefficients))
-        file = self._snapshot(adapter, half=half) if worth_it else None
+            texts = _nothing(round)
+            adapter = self.adapter.after(self._step(round, texts))
+        added = len(texts.coefficients) + sum(file.size for file in round.guidance)
+        worth_it = texts.half or self._is_behind_by_more_than(adapter.nbytes, added)
+        file = self._snapshot(adapter, half=texts.half) if worth_it else None
         with self._store.transaction():
-            self._store.end_round(round.number, coefficients, half, adapter.sha256, self._clock.calendar())
+            self._store.end_round(round.number, texts, adapter.sha256, self._clock.calendar())
             if file:
                 self._store.add_file(file)
             if round.number < self.settings.rounds:
                 self._open(round.number + 1)
         self.adapter = adapter
-        self._due = self._clock.running() + self.settings.deadline_seconds
-        _write(self._store.folder / CHECKPOINT, snapshot_of(adapter, half=False))
+        write_whole(self._store.folder / CHECKPOINT, snapshot_of(adapter, half=False))
         _log.info("round %d has ended", round.number)
 
+    def _step(self, round: RoundRow, texts: StepTexts) -> Step:
+        """The step that these texts say, with the guidance that the round has kept."""
+        files = {} if texts.guided is None else self._guidance(round)
+        guided = [] if texts.guided is None else coefficients_of(texts.guided)
+        return Step(coefficients_of(texts.coefficients), texts.half, guided, files)
+
+    def _guidance(self, round: RoundRow) -> dict[str, np.ndarray]:
+        arrays = {}
+        for file in round.guidance:
+            shape, dtype = self.adapter.steps.received[file.name]
+            arrays[file.name] = np.fromfile(self._store.folder / FILES / file.sha256, dtype).reshape(shape)
+        return arrays
+
     def _open(self, number: int) -> None:
-        self._store.open_round(number, self.settings.groups, self.settings.directions, self._clock.calendar())
+        """Adds the next round. With guidance it waits at first."""
+        waits = self.settings.guidance
+        state: Literal["waiting", "open"] = "waiting" if waits else "open"
+        self._store.add_round(number, state, plain(self.settings), self._clock.calendar())
+        self._due = self._clock.running() + self._patience(state)
+
+    def _patience(self, state: str) -> float:
+        """Seconds until a round in this state is due."""
+        return self.settings.guidance_wait_seconds if state == "waiting" else self.settings.deadline_seconds
+
+    def _open_waiting(self) -> None:
+        """Opens the round that waits for guidance, if some came or none is waited for any more."""
+        round = self._store.last_round()
+        if round is None or round.state != "waiting":
+            return
+        guard = guard_of(self._store, self.adapter, self.settings) if self.settings.watchers else None
+        found = None if guard and guard.stopped else offered(self._store.folder, self.adapter)
+        now, is_late = self._clock.calendar(), self._clock.running() >= self._due
+        if found is not None:
+            files = [self._kept(name, array, round.number) for name, array in found.files.items()]
+            measured = guided(self.settings, self.adapter, watched=guard is not None and not guard.judges)
+            with self._store.transaction():
+                for file, _ in files:
+                    self._store.add_file(file)
+                self._store.open_guided(round.number, measured, [named for _, named in files], found.public, now)
+            _log.info("round %d has guidance: %s", round.number, ", ".join(named.sha256 for _, named in files))
+        elif is_late or (guard and guard.stopped):
+            with self._store.transaction():
+                self._store.open_waiting(round.number, now)
+            _log.info("round %d has no guidance", round.number)
+        else:
+            return
+        self._due = self._clock.running() + self._patience("open")
+
+    def _kept(self, name: str, array: np.ndarray, number: int) -> tuple[KeptFile, ReceivedFile]:
+        """Writes a file of guidance, which is on the disk before a round names it."""
+        data = array.tobytes()
+        sha256 = hashlib.sha256(data).hexdigest()
+        write_whole(self._store.folder / FILES / sha256, data)
+        file = KeptFile(sha256, len(data), f"{FILES}/{sha256}", "guidance", number)
+        return file, ReceivedFile(name=name, sha256=sha256, size=len(data))
 
     def _free(self, round: RoundRow) -> Assignment | None:
         """The directions that the fewest devices measure. None: enough devices are at it."""
         taken = self._store.taken_groups(round.number, round.extensions)
         if sum(taken.values()) >= self.settings.devices:
             return None
-        group = min(range(round.groups), key=lambda number: taken.get(number * round.each, 0))
-        return Assignment(group * round.each, round.each)
+        groups, each = round.measured.groups, round.measured.each
+        group = min(range(groups), key=lambda number: taken.get(number * each, 0))
+        return Assignment(group * each, each)
 
     def _due_after_restart(self) -> float:
         """When the open round is due, on the running clock: the calendar says how much of its deadline has passed."""
         round = self._store.last_round()
         passed = self._clock.calendar() - round.started if round else 0.0
-        left = self.settings.deadline_seconds - max(0.0, passed)
+        left = self._patience(round.state if round else "open") - max(0.0, passed)
         return self._clock.running() + max(0.0, left)
 
     # Snapshots
@@ -232,8 +297,8 @@ class Rounds:
         """Writes a snapshot, which is on the disk before any row names it."""
         data = snapshot_of(adapter, half=half)
         sha256 = hashlib.sha256(data).hexdigest()
-        _write(self._store.folder / FILES / sha256, data)
-        return KeptFile(sha256, len(data), f"{FILES}/{sha256}", adapter.round, half)
+        write_whole(self._store.folder / FILES / sha256, data)
+        return KeptFile(sha256, len(data), f"{FILES}/{sha256}", "snapshot", adapter.round, half)
 
     def _restored(self, adapter: Adapter) -> Adapter:
         """The adapter after the last round that has ended: the checkpoint or the initial one, moved by the rounds behind it."""
@@ -245,7 +310,7 @@ class Rounds:
                 adapter = adapter.restored(kept, row.number)
         rows = self._store.ended_after(adapter.round, self.settings.rounds)
         for row in rows:
-            adapter = adapter.after(coefficients_of(row.coefficients or ""), half=row.half)
+            adapter = adapter.after(self._step(row, StepTexts(row.coefficients or "", row.guided, row.half)))
         if rows and adapter.sha256 != rows[-1].adapter:
             raise StateError(
                 str(self._store.folder),
@@ -256,22 +321,12 @@ class Rounds:
         return adapter
 
 
-def _nothing(round: RoundRow) -> str:
-    """The coefficients of a round that changes nothing, because float32 cannot hold what it would change."""
+def _normal(coefficient: float) -> float:
+    return coefficient if abs(coefficient) >= LEAST_NORMAL else 0.0
+
+
+def _nothing(round: RoundRow) -> StepTexts:
+    """The step of a round that changes nothing, because float32 cannot hold what it would change."""
     _log.warning("round %d changes nothing: numbers or rate are too large for float32", round.number)
-    return coefficients_text([0.0] * round.directions)
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Writes a file that is there whole or not at all."""
-    partial = path.with_suffix(".partial")
-    with partial.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    zeros = coefficients_text([0.0] * round.directions)
+    return StepTexts(zeros, zeros if round.guidance else None, half=False)

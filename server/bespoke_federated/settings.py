@@ -34,6 +34,22 @@ class RoundSettings(Settings):
     rate: float = Field(default=0.003, gt=0, le=1e6, description="step for a number of 1, before it is shared")
     combine: Combine = Field(default="mean", description="what is made of the numbers of one direction")
     deadline_seconds: float = Field(default=86_400.0, gt=0, le=1e8)
+    guidance: bool = Field(default=False, description="whether rounds wait for guidance of the cloud")
+    guidance_wait_seconds: float = Field(
+        default=3_600.0, ge=0, le=1e8, description="after which a round goes on without guidance"
+    )
+    guided_rate: float = Field(default=0.0002, gt=0, le=1e6, description="step for a number of 1, in guided rounds")
+    mix: float = Field(default=0.5, gt=0, lt=1, description="share of z in a direction; not with probe")
+    probe_coefficient: float = Field(
+        default=100.0, gt=0, le=1e6, description="c' of a column that is probed; times epsilon it is how far a device goes"
+    )
+    watchers: int = Field(
+        default=0, ge=0, le=MAX_DIRECTIONS, description="devices that measure z, with probe, until the guard has judged"
+    )
+    guard_rounds: int = Field(default=20, ge=1, description="guided rounds after which the guard judges")
+    guard_least: float = Field(
+        default=0.7, ge=0, description="of the share of public gradients in the span, below which guidance stops"
+    )
     half_every: int = Field(default=10, ge=0, description="rounds after which devices round to float16; 0: never")
     retry_seconds: float = Field(default=3_600.0, ge=0, le=1e8, description="wait of a device that has nothing to do")
 

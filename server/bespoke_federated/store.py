@@ -15,11 +15,15 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from bespoke.errors import StateError, StateLocked
+from bespoke.rules.guidance import Squares
+from bespoke.rules.round_documents import ReceivedFile
+from bespoke_federated.directions import Directions
+from bespoke_federated.rows import Assignment, Device, KeptFile, RoundRow, StepTexts, Token
 
-__all__ = ["Assignment", "Device", "KeptFile", "RoundRow", "Store", "Token"]
+__all__ = ["Store"]
 
 VERSION = 1
 DATABASE, LOCK, FILES = "edge.sqlite", "edge.lock", "files"
@@ -40,14 +44,22 @@ CREATE TABLE devices (
 ) STRICT;
 CREATE TABLE rounds (
     number INTEGER PRIMARY KEY,
-    state TEXT NOT NULL CHECK (state IN ('open', 'combined', 'ended')),
+    state TEXT NOT NULL CHECK (state IN ('waiting', 'open', 'combined', 'ended')),  -- waiting: for guidance
     opened REAL NOT NULL,
-    started REAL NOT NULL,  -- when its deadline began to run, for the last time
+    started REAL NOT NULL,  -- when its deadline or its wait began to run, for the last time
     extensions INTEGER NOT NULL,  -- of the deadline
     ended REAL,
     groups INTEGER NOT NULL,  -- of directions that differ
     each INTEGER NOT NULL,  -- directions of a group
+    coefficient REAL NOT NULL,  -- c and c' of what devices measure
+    guidance_coefficient REAL NOT NULL,
+    watched INTEGER NOT NULL,  -- groups at the end that measure z alone
+    guidance TEXT,  -- its files as JSON; NULL: none
+    guidance_bytes INTEGER NOT NULL,
+    public_inside REAL NOT NULL,  -- squares of other public gradients, within the span and in all
+    public_whole REAL NOT NULL,
     coefficients TEXT,  -- coefficients_text, from 'combined' on
+    guided TEXT,  -- c' of the steps, where there is guidance
     half INTEGER,
     adapter TEXT  -- its sha256, from 'ended' on
 ) STRICT;
@@ -72,64 +84,17 @@ CREATE TABLE files (
     sha256 TEXT PRIMARY KEY,
     size INTEGER NOT NULL,
     path TEXT NOT NULL,  -- in the state's folder
-    round INTEGER NOT NULL,  -- after which the adapter was so
+    kind TEXT NOT NULL CHECK (kind IN ('snapshot', 'guidance')),
+    round INTEGER NOT NULL,  -- after which the adapter was so, or which the guidance belongs to
     half INTEGER NOT NULL
 ) STRICT;
 """
 
-
-class Token(NamedTuple):
-    """A one-time token of which only the hash is kept."""
-
-    expires: float
-    device: str | None
-
-
-class Device(NamedTuple):
-    """A device that has enrolled."""
-
-    id: str
-    public_key: bytes
-    counter: int
-
-
-class RoundRow(NamedTuple):
-    """A round. Coefficients are there from `combined` on, the adapter's hash from `ended` on."""
-
-    number: int
-    state: Literal["open", "combined", "ended"]
-    started: float
-    extensions: int
-    groups: int
-    each: int  # directions of a group
-    coefficients: str | None
-    half: bool
-    adapter: str | None
-
-    @property
-    def directions(self) -> int:
-        return self.groups * self.each
-
-
-class Assignment(NamedTuple):
-    """The directions that a device was asked for in a round."""
-
-    first: int
-    directions: int
-
-
-class KeptFile(NamedTuple):
-    """A snapshot of the adapter after a round."""
-
-    sha256: str
-    size: int
-    path: str
-    round: int
-    half: bool
-
-
-_ROUND = "number, state, started, extensions, groups, each, coefficients, half, adapter"
-_FILE = "sha256, size, path, round, half"
+_ROUND = (
+    "number, state, started, extensions, groups, each, coefficient, guidance_coefficient, watched, guidance, "
+    "public_inside, public_whole, coefficients, guided, half, adapter"
+)
+_FILE = "sha256, size, path, kind, round, half"
 
 
 class Store:
@@ -235,26 +200,49 @@ class Store:
         return [row for found in self._all(sql, number, most) if (row := self._round(found))]
 
     def coefficient_bytes_after(self, number: int) -> int:
-        sql = "SELECT COALESCE(SUM(LENGTH(coefficients)), 0) FROM rounds WHERE number > ? AND state = 'ended'"
+        sql = """SELECT COALESCE(SUM(LENGTH(coefficients) + guidance_bytes), 0) FROM rounds
+                 WHERE number > ? AND state = 'ended'"""
         return int(self._one(sql, number)[0])
 
-    def open_round(self, number: int, groups: int, each: int, now: float) -> None:
-        sql = "INSERT INTO rounds VALUES (?, 'open', ?, ?, 0, NULL, ?, ?, NULL, NULL, NULL)"
-        self._run(sql, number, now, now, groups, each)
+    def guided_rounds(self, most: int) -> list[RoundRow]:
+        """The first rounds with guidance that have ended, in their order."""
+        sql = f"SELECT {_ROUND} FROM rounds WHERE guidance IS NOT NULL AND state = 'ended' ORDER BY number LIMIT ?"
+        return [row for found in self._all(sql, most) if (row := self._round(found))]
+
+    def add_round(self, number: int, state: Literal["waiting", "open"], measured: Directions, now: float) -> None:
+        """Adds a round. One that waits may still get other directions (`open_guided`)."""
+        sql = """INSERT INTO rounds VALUES
+                 (?, ?, ?, ?, 0, NULL, ?, ?, ?, ?, ?, NULL, 0, 0, 0, NULL, NULL, NULL, NULL)"""
+        self._run(sql, number, state, now, now, *measured)
+
+    def open_waiting(self, number: int, now: float) -> None:
+        """Opens a round for which no guidance came."""
+        self._run("UPDATE rounds SET state = 'open', started = ? WHERE number = ?", now, number)
+
+    def open_guided(
+        self, number: int, measured: Directions, files: Sequence[ReceivedFile], public: Squares, now: float
+    ) -> None:
+        """Opens a round with the guidance that came."""
+        sql = """UPDATE rounds SET state = 'open', started = ?, groups = ?, each = ?, coefficient = ?,
+                 guidance_coefficient = ?, watched = ?, guidance = ?, guidance_bytes = ?, public_inside = ?,
+                 public_whole = ? WHERE number = ? AND state = 'waiting'"""
+        text = json.dumps([file.model_dump() for file in files])
+        self._run(sql, now, *measured, text, sum(file.size for file in files), *public, number)
 
     def extend_round(self, number: int, now: float) -> None:
         self._run("UPDATE rounds SET extensions = extensions + 1, started = ? WHERE number = ?", now, number)
 
-    def combine_round(self, number: int, coefficients: str, half: bool) -> None:
+    def combine_round(self, number: int, step: StepTexts) -> None:
         """From now on the numbers of this round are late."""
-        sql = "UPDATE rounds SET state = 'combined', coefficients = ?, half = ? WHERE number = ? AND state = 'open'"
-        self._run(sql, coefficients, int(half), number)
+        sql = """UPDATE rounds SET state = 'combined', coefficients = ?, guided = ?, half = ?
+                 WHERE number = ? AND state = 'open'"""
+        self._run(sql, step.coefficients, step.guided, int(step.half), number)
 
-    def end_round(self, number: int, coefficients: str, half: bool, adapter: str, now: float) -> None:
+    def end_round(self, number: int, step: StepTexts, adapter: str, now: float) -> None:
         """Notes the step that was taken, and the hash of the adapter after it."""
-        sql = """UPDATE rounds SET state = 'ended', coefficients = ?, half = ?, adapter = ?, ended = ?
+        sql = """UPDATE rounds SET state = 'ended', coefficients = ?, guided = ?, half = ?, adapter = ?, ended = ?
                  WHERE number = ? AND state = 'combined'"""
-        self._run(sql, coefficients, int(half), adapter, now, number)
+        self._run(sql, step.coefficients, step.guided, int(step.half), adapter, now, number)
 
     # Assignments and numbers
 
@@ -302,13 +290,13 @@ class Store:
 
     def add_file(self, file: KeptFile) -> None:
         """Notes a file. The same bytes may be those of several rounds: of the last one the row speaks."""
-        self._run("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", *file[:4], int(file.half))
+        self._run("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", *file[:5], int(file.half))
 
     def file(self, sha256: str) -> KeptFile | None:
         return self._file(self._one(f"SELECT {_FILE} FROM files WHERE sha256 = ?", sha256))
 
     def newest_snapshot(self) -> KeptFile | None:
-        return self._file(self._one(f"SELECT {_FILE} FROM files ORDER BY round DESC LIMIT 1"))
+        return self._file(self._one(f"SELECT {_FILE} FROM files WHERE kind = 'snapshot' ORDER BY round DESC LIMIT 1"))
 
     def _prepare(self) -> None:
         self._database.execute("PRAGMA journal_mode = WAL")
@@ -324,11 +312,14 @@ class Store:
 
     @staticmethod
     def _round(row: Any) -> RoundRow | None:
-        return None if row is None else RoundRow(*(*row[:7], bool(row[7]), row[8]))
+        if row is None:
+            return None
+        files = tuple(ReceivedFile(**file) for file in json.loads(row[9] or "[]"))
+        return RoundRow(*row[:4], Directions(*row[4:9]), files, Squares(*row[10:12]), *row[12:14], bool(row[14]), row[15])
 
     @staticmethod
     def _file(row: Any) -> KeptFile | None:
-        return None if row is None else KeptFile(*(*row[:4], bool(row[4])))
+        return None if row is None else KeptFile(*(*row[:5], bool(row[5])))
 
     def _run(self, sql: str, *values: Any) -> int:
         with self._lock:

@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 import uvicorn
-from bespoke_federated.adapter import Adapter
+from bespoke_federated.adapter import Adapter, Step
 from bespoke_federated.app import application
 from bespoke_federated.edge import Edge, made_tokens
 from bespoke_federated.settings import RoundSettings
@@ -145,7 +145,7 @@ def held_against_the_state(bundle: Path, state: Path, seen: Log) -> None:
             assert coefficients_of(row.coefficients or "") == coefficients
         adapter = Adapter.of_bundle(opened)
         for row in rows:
-            adapter = adapter.after(coefficients_of(row.coefficients or ""), half=row.half)
+            adapter = adapter.after(Step(coefficients_of(row.coefficients or ""), row.half))
             assert adapter.sha256 == row.adapter
             assert seen.adapters.get(row.number, row.adapter) == row.adapter
         assert max(seen.adapters) <= rows[-1].number

@@ -15,12 +15,13 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
 from bespoke.rules.federation import packed
 
-__all__ = ["Guard", "basis_of", "files_of", "share_in_span", "unpacked"]
+__all__ = ["Guard", "Squares", "basis_of", "files_of", "share_in_span", "squares_of", "unpacked"]
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Of the trained pieces by name, `block_00.q_proj.lora_B`, in the order of a plan."""
@@ -81,6 +82,18 @@ def share_in_span(of_columns: Sequence[float], of_noise: Sequence[float], column
     return columns * float(np.mean(np.square(of_columns))) / whole if whole else math.nan
 
 
+class Squares(NamedTuple):
+    """Sums of squared lengths of gradients: of the part within the span of a basis, and of all."""
+
+    inside: float
+    whole: float
+
+
+def squares_of(gradients: np.ndarray, basis: np.ndarray) -> Squares:
+    """Of gradients [n, d] and a basis [m, d] that they are not in."""
+    return Squares(float(np.sum((gradients @ basis.T) ** 2)), float(np.sum(gradients**2)))
+
+
 class Guard:
     """Judges guidance once, after a trial: does its span hold as much of the devices' gradients as of other public ones?
 
@@ -93,7 +106,7 @@ class Guard:
         self.columns, self.least, self.trial = columns, least, trial
         self._columns: deque[Sequence[float]] = deque(maxlen=window)
         self._noise: deque[Sequence[float]] = deque(maxlen=window)
-        self._public: deque[tuple[float, float]] = deque(maxlen=window)
+        self._public: deque[Squares] = deque(maxlen=window)
         self.rounds = 0
 
     @property
@@ -116,12 +129,10 @@ class Guard:
     def stopped(self) -> bool:
         return self.judges and not self.share >= self.least * self.public_share
 
-    def add(
-        self, of_columns: Sequence[float], of_noise: Sequence[float], basis: np.ndarray, public: np.ndarray
-    ) -> None:
-        """Takes a round's numbers v_j . g and z . g, its basis [m, d] and public gradients [n, d] that are not in it."""
+    def add(self, of_columns: Sequence[float], of_noise: Sequence[float], public: Squares) -> None:
+        """Takes a round's numbers v_j . g and z . g, and the squares of public gradients that its basis was not made of."""
         assert not self.judges
         self.rounds += 1
         self._columns.append(of_columns)
         self._noise.append(of_noise)
-        self._public.append((float(np.sum((public @ basis.T) ** 2)), float(np.sum(public**2))))
+        self._public.append(public)

@@ -28,7 +28,7 @@ from tests.benchmarks.federated.parties import BATCH, CLOUD_ROWS, COLUMNS, EPSIL
 from tests.support.federation import written
 
 from bespoke.rules.aggregation import Along, Combine, direction_of, step_of
-from bespoke.rules.guidance import Guard, basis_of, files_of
+from bespoke.rules.guidance import Guard, Squares, basis_of, files_of, squares_of
 
 __all__ = ["MIX", "Method", "Run", "Simulation", "Step"]
 
@@ -90,7 +90,7 @@ class Simulation:
 
     def __post_init__(self) -> None:
         self.random = np.random.default_rng(1000 + self.run.seed)
-        self.compared = np.zeros((0, 0)), np.zeros((0, 0))
+        self.compared = Squares(0.0, 0.0)
         if self.run.guard is not None:
             self.guard = Guard(COLUMNS, self.run.guard)
 
@@ -119,7 +119,8 @@ class Simulation:
         self.cloud.fill(self.devices.adapter())
         basis = basis_of(np.stack([self.public_gradient() for _ in range(COLUMNS)]), COLUMNS)
         if self.guard and not self.guard.judges:
-            self.compared = basis, np.stack([self.public_gradient(BATCH) for _ in range(WATCHERS)])
+            others = np.stack([self.public_gradient(BATCH) for _ in range(WATCHERS)])
+            self.compared = squares_of(others, basis)
         if self.run.method == "literal":  # one direction for all: the first column, and nothing in the others
             mixed = math.sqrt((1 - MIX) / COLUMNS) * self.random.standard_normal(COLUMNS) @ basis
             basis = np.concatenate([mixed[None], np.zeros((COLUMNS - 1, self.cloud.size))])
@@ -157,7 +158,7 @@ class Simulation:
     def watched(self, of_columns: list[float], of_noise: list[float]) -> None:
         """Lets the guard see the numbers along columns and those along z."""
         assert self.guard
-        self.guard.add(of_columns, of_noise, *self.compared)
+        self.guard.add(of_columns, of_noise, self.compared)
         self.seen.append((self.guard.share, self.guard.public_share))
 
     def coefficients(self, guided: bool, d: int) -> tuple[float, float]:

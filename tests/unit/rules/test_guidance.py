@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from bespoke.rules.guidance import Guard, basis_of, files_of, share_in_span, unpacked
+from bespoke.rules.guidance import Guard, basis_of, files_of, share_in_span, squares_of, unpacked
 
 SHAPES = {
     "block_00.q_proj.lora_B": (5, 3),
@@ -82,7 +82,7 @@ def test_a_guard_compares_devices_with_public_gradients(wanted: float, goes_on: 
     for _ in range(5):
         assert not guard.judges
         assert not guard.stopped
-        guard.add(of_columns, [1.0, -1.0], basis, public[None])
+        guard.add(of_columns, [1.0, -1.0], squares_of(public[None], basis))
     assert guard.judges
     assert guard.stopped is not goes_on
     assert guard.share == pytest.approx(wanted)
