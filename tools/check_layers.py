@@ -59,6 +59,7 @@ LAYERS = (
     "personal_model",
     "federated_device",
     "federation_client",
+    "federated_guidance",
     "bench",
     "testing",
     "plot",

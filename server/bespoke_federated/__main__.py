@@ -48,6 +48,14 @@ def cli() -> None:
 @click.option("--combine", type=click.Choice(get_args(Combine)), default=DEFAULTS["combine"], show_default=True)
 @click.option("--deadline-seconds", type=float, default=DEFAULTS["deadline_seconds"], show_default=True)
 @click.option("--half-every", type=int, default=DEFAULTS["half_every"], show_default=True, help="Rounds; 0: never.")
+@click.option("--guidance", is_flag=True, help="Wait for guidance, as `bespoke federate guide` makes it.")
+@click.option("--guidance-wait-seconds", type=float, default=DEFAULTS["guidance_wait_seconds"], show_default=True)
+@click.option("--guided-rate", type=float, default=DEFAULTS["guided_rate"], show_default=True, help="With guidance.")
+@click.option("--mix", type=float, default=DEFAULTS["mix"], show_default=True, help="Share of z; not with probe.")
+@click.option("--probe-coefficient", type=float, default=DEFAULTS["probe_coefficient"], show_default=True)
+@click.option("--watchers", type=int, default=DEFAULTS["watchers"], show_default=True, help="Devices for the guard.")
+@click.option("--guard-rounds", type=int, default=DEFAULTS["guard_rounds"], show_default=True)
+@click.option("--guard-least", type=float, default=DEFAULTS["guard_least"], show_default=True)
 @click.option("--retry-seconds", type=float, default=DEFAULTS["retry_seconds"], show_default=True)
 def serve(
     bundle: Path,

@@ -12,7 +12,6 @@ method says which pieces are trained, which counters make their noise, and what 
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -26,6 +25,7 @@ from bespoke.errors import BundleError
 from bespoke.plan.instructions import Call, Named, Noise, Plan, Receive, SectionName, Store
 from bespoke.plan.kinds import NO_BLOCK
 from bespoke.plan.read import read_plan
+from bespoke.rules.federation import adapter_hash
 from bespoke.rules.noise import noise
 
 __all__ = ["Adapter", "Step", "Steps", "snapshot_of"]
@@ -103,10 +103,7 @@ class Adapter:
     @property
     def sha256(self) -> str:
         """The hash by which devices and server compare adapters."""
-        digest = hashlib.sha256()
-        for piece in self.pieces.values():
-            digest.update(piece.tobytes())
-        return digest.hexdigest()
+        return adapter_hash(self.pieces)
 
     @property
     def nbytes(self) -> int:

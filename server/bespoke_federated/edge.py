@@ -27,9 +27,9 @@ from bespoke_federated.limits import Buckets
 from bespoke_federated.metrics import Metrics
 from bespoke_federated.problems import RequestError, problem
 from bespoke_federated.rounds import Rounds
+from bespoke_federated.rows import Device, KeptFile
 from bespoke_federated.settings import Limits, RoundSettings
 from bespoke_federated.signing import Claim, check_signature, public_key_from
-from bespoke_federated.rows import Device, KeptFile
 from bespoke_federated.store import Store
 
 __all__ = ["Edge", "Enrolled", "Enrolment", "Request", "made_tokens"]
@@ -87,6 +87,13 @@ class Edge:
                 got="a federation that another server leads",
                 expected="one that names the key of this server",
                 next_step="Give the private key whose public half the bundle was built with",
+            )
+        if settings.guidance and not initial.steps.received:
+            raise BundleError(
+                "the bundle",
+                got=f"method {federation.method} without guidance",
+                expected="one with guidance_columns, since the settings ask for guidance",
+                next_step="Build it with optimizers={'zgr': {'guidance_columns': 4}}, or serve without --guidance",
             )
         self.federation, self._key = federation, private_key
         self.store = Store(state, serves=True)

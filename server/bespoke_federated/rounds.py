@@ -34,8 +34,8 @@ from bespoke_federated.directions import guided, plain, step_along
 from bespoke_federated.guidance import guard_of, offered
 from bespoke_federated.metrics import Metrics
 from bespoke_federated.numbers import verdict
-from bespoke_federated.settings import RoundSettings
 from bespoke_federated.rows import Assignment, KeptFile, RoundRow, StepTexts
+from bespoke_federated.settings import RoundSettings
 from bespoke_federated.store import FILES, Store
 from bespoke_federated.whole_file import write_whole
 

@@ -41,7 +41,10 @@ class RoundSettings(Settings):
     guided_rate: float = Field(default=0.0002, gt=0, le=1e6, description="step for a number of 1, in guided rounds")
     mix: float = Field(default=0.5, gt=0, lt=1, description="share of z in a direction; not with probe")
     probe_coefficient: float = Field(
-        default=100.0, gt=0, le=1e6, description="c' of a column that is probed; times epsilon it is how far a device goes"
+        default=100.0,
+        gt=0,
+        le=1e6,
+        description="c' of a column that is probed; times epsilon it is how far a device goes",
     )
     watchers: int = Field(
         default=0, ge=0, le=MAX_DIRECTIONS, description="devices that measure z, with probe, until the guard has judged"

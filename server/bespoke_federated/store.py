@@ -315,7 +315,9 @@ class Store:
         if row is None:
             return None
         files = tuple(ReceivedFile(**file) for file in json.loads(row[9] or "[]"))
-        return RoundRow(*row[:4], Directions(*row[4:9]), files, Squares(*row[10:12]), *row[12:14], bool(row[14]), row[15])
+        return RoundRow(
+            *row[:4], Directions(*row[4:9]), files, Squares(*row[10:12]), *row[12:14], bool(row[14]), row[15]
+        )
 
     @staticmethod
     def _file(row: Any) -> KeptFile | None:

@@ -18,6 +18,7 @@ from bespoke.format.tensors import write_arrays
 from bespoke.rules.noise import noise
 
 PIECES = {"block_00.q_proj.lora_B": (8, 2), "block_00.v_proj.lora_B": (4, 2)}
+CODE_BYTES = 12  # of a column of guidance: two codes each
 SEED = 7
 # It protects nothing.
 PRIVATE = b"""-----BEGIN PRIVATE KEY-----
@@ -26,8 +27,13 @@ MC4CAQAwBQYDK2VwBCIEIJ5IQJbfKe4bm76b3oSfhJUBIT58Vrs0guN4bW4rGA3y
 """
 
 
-def write_bundle(folder: Path, *, clip: float = 1.0, noise: float = 1.0, budget: float | None = 4.0) -> Path:
-    """A bundle whose method steps along noise; plans and graphs hold what the server reads and nothing else."""
+def write_bundle(
+    folder: Path, *, clip: float = 1.0, noise: float = 1.0, budget: float | None = 4.0, probed_columns: int = 0
+) -> Path:
+    """A bundle whose method steps along noise, and along one column of guidance where there are some.
+
+    Plans and graphs hold what the server reads and nothing else.
+    """
     document = manifest_document()
     graphs = {name: _graph(name, shape) for name, shape in PIECES.items()}
     document["graphs"] = [*document["graphs"], *graphs.values()]
@@ -47,7 +53,7 @@ def write_bundle(folder: Path, *, clip: float = 1.0, noise: float = 1.0, budget:
     with BundleWriter(folder) as writer:
         for name, arrays in groups().items():
             write_arrays(writer.path_for(name), arrays)
-        plan = json.dumps(_plan(graphs)).encode()
+        plan = json.dumps(_plan(graphs, probed_columns)).encode()
         for name in _other_files(document):
             writer.add_bytes(name, plan if name == "plans/mesp_16.json" else b"{}\n")
         return writer.finish(Manifest.model_validate_json(json.dumps(document)))
@@ -75,7 +81,7 @@ def _graph(name: str, shape: tuple[int, ...]) -> dict[str, Any]:
     return {"key": key, "name": "stepped", "file": "graphs/scale.json", "inputs": inputs, "outputs": outputs}
 
 
-def _plan(graphs: dict[str, Any]) -> dict[str, Any]:
+def _plan(graphs: dict[str, Any], columns: int) -> dict[str, Any]:
     values: list[dict[str, Any]] = []
 
     def value(shape: tuple[int, ...], role: str, lifetime: str, place: dict[str, Any], dtype: str = "float32") -> int:
@@ -104,6 +110,13 @@ def _plan(graphs: dict[str, Any]) -> dict[str, Any]:
             section.append({"op": "free", "value": new, "group": None})
         return section
 
+    received: list[dict[str, Any]] = []
+    for kind, shape, dtype in (("codes", (CODE_BYTES, columns), "uint8"), ("scales", (len(PIECES),), "float32")):
+        if columns:
+            place = {"kind": "arena", "offset": 512 if kind == "codes" else 1024}
+            at = value(shape, "received", "section", place, dtype)
+            received.append({"op": "receive", "value": at, "name": f"guidance.block_00.{kind}"})
+            received.append({"op": "free", "value": at, "group": None})
     sum_, sent = arena((), 0), value((), "recorded", "section", {"kind": "arena", "offset": 64})
     measure = [
         {"op": "zero", "value": sum_},
@@ -113,7 +126,7 @@ def _plan(graphs: dict[str, Any]) -> dict[str, Any]:
         {"op": "free", "value": sent, "group": None},
     ]
     sections = {
-        "federated_apply": steps(coefficient, [0, direction]),
+        "federated_apply": [*received, *steps(coefficient, [0, direction])],
         "federated_measure": measure,
         "train_step": steps(rate, 0),
     }

@@ -3,70 +3,21 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
-import urllib.error
-import urllib.request
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from safetensors.numpy import save_file
 
 from bespoke import PersonalModel
-from tests.native.federation_devices import PRIVATE, exact, joined, with_federation
+from tests.native.edge_device import EdgeDevice
+from tests.native.federation_devices import PRIVATE, exact, with_federation
+from tests.support import federation as f
 from tests.support.federation_edge import RunningEdge, running_edge
 
 __all__ = ["exact"]
-
-
-class Device:
-    """What an app does around an open model: it signs what the core says, and sends it."""
-
-    def __init__(self, model: PersonalModel, edge: RunningEdge) -> None:
-        self.model, self.edge, self.counter, self.fetched = joined(model), edge, 0, 0
-        self.key = ec.generate_private_key(ec.SECP256R1())
-        form = serialization.PublicFormat.SubjectPublicKeyInfo
-        self.public = self.key.public_key().public_bytes(serialization.Encoding.DER, form)
-        key = base64.b64encode(self.public).decode()
-        self.send("POST", "/v1/enrol", json.dumps({"token": edge.token(), "public_key": key}).encode(), "-")
-
-    def send(self, method: str, path: str, body: bytes, named: str, **headers: str) -> bytes:
-        self.counter += 1
-        device = hashlib.sha256(self.public).hexdigest()
-        lines = ("bespoke-request-1", method, path, hashlib.sha256(body).hexdigest(), device, named, str(self.counter))
-        signed = "".join(f"{line}\n" for line in lines).encode()
-        r, s = decode_dss_signature(self.key.sign(signed, ec.ECDSA(hashes.SHA256())))
-        raw = base64.urlsafe_b64encode(r.to_bytes(32, "big") + s.to_bytes(32, "big")).rstrip(b"=").decode()
-        own = {"Bespoke-Device": device, "Bespoke-Counter": str(self.counter), "Bespoke-Signature": raw}
-        request = urllib.request.Request(
-            self.edge.url + path, body if method == "POST" else None, {**own, **headers}, method=method
-        )
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            content: bytes = answer.read()
-        return content
-
-    def exchange(self) -> None:
-        """One question, and the work that comes of it."""
-        request = self.model.federation.request()
-        assert request.step == "ask"
-        body = request.body.encode()
-        answer = self.send("POST", "/v1/ask", body, str(json.loads(body)["round"]))
-        self.model.federation.respond(request, answer)
-        while (request := self.model.federation.request()).step == "fetch":
-            part = f"bytes={request.offset}-{request.offset + request.size - 1}"
-            data = self.send("GET", f"/v1/files/{request.sha256}", b"", "-", Range=part)
-            self.model.federation.respond(request, data)
-            self.fetched += len(data)
-        if request.step == "take_part":
-            assert not self.model.federation.take_part().differs
-
-    @property
-    def document(self) -> dict[str, object]:
-        found: dict[str, object] = json.loads(self.model.federation.request().body)
-        return found
 
 
 @pytest.mark.parametrize("method", ["zgr", "mesp"])
@@ -91,7 +42,7 @@ def test_devices_and_server_come_to_one_adapter(exact: Path, tmp_path: Path, met
         PersonalModel.open(bundle, tmp_path / "b") as second,
         PersonalModel.open(bundle, tmp_path / "c") as late,
     ):
-        devices = [Device(first, edge), Device(second, edge)]
+        devices = [EdgeDevice(first, edge), EdgeDevice(second, edge)]
         for number in range(1, 8):
             for device in devices:
                 device.exchange()  # follows the last round and measures for this one
@@ -102,7 +53,7 @@ def test_devices_and_server_come_to_one_adapter(exact: Path, tmp_path: Path, met
                 edge.process.kill()
                 edge.process.wait(20)
                 edge.start()
-        devices.append(Device(late, edge))
+        devices.append(EdgeDevice(late, edge))
         for device in devices:
             device.exchange()
         last = "SELECT number, adapter FROM rounds WHERE state = 'ended' ORDER BY number DESC LIMIT 1"
@@ -112,3 +63,89 @@ def test_devices_and_server_come_to_one_adapter(exact: Path, tmp_path: Path, met
             assert (device.document["round"], device.document["adapter"]) == (7, adapter)
         assert [device.fetched > 0 for device in devices] == [False, False, method == "mesp"]
         assert edge.figure("numbers_counted_total") == 14
+
+
+def offer(edge: RunningEdge, adapter: str, files: dict[str, np.ndarray], **public: float) -> None:
+    """Puts guidance where the server looks for it."""
+    folder = edge.state / "guidance"
+    folder.mkdir(exist_ok=True)
+    metadata = {"public": json.dumps({"inside": 1.0, "whole": 2.0, **public})}
+    save_file(files, folder / "new", metadata)
+    os.replace(folder / "new", folder / f"{adapter}.safetensors")
+
+
+def test_devices_and_server_follow_guidance_to_one_adapter(exact: Path, tmp_path: Path) -> None:
+    """Rounds 1 to 4 are guided, one of them in its second block alone. For round 5 no guidance comes in time.
+
+    The server is killed while round 3 is open. The adapter is rounded to float16 twice, so it has zeros of either sign.
+    """
+    bundle = with_federation(exact, tmp_path / "bundle", method="zgr")  # type: ignore[arg-type]
+    settings: dict[str, object] = {
+        "devices": 2,
+        "least_devices": 2,
+        "rate": 0.05,
+        "guided_rate": 0.01,
+        "half_every": 2,
+        "retry_seconds": 0,
+        "guidance_wait_seconds": 15,
+    }
+    with (
+        running_edge(bundle, PRIVATE, tmp_path / "edge", tls=False, guidance=True, **settings) as edge,
+        PersonalModel.open(bundle, tmp_path / "a") as first,
+        PersonalModel.open(bundle, tmp_path / "b") as second,
+        PersonalModel.open(bundle, tmp_path / "c") as late,
+    ):
+        devices = [EdgeDevice(first, edge), EdgeDevice(second, edge)]
+        for number in range(1, 6):
+            files = f.guidance(bundle, seed=number)
+            if number == 2:
+                files = {name: array for name, array in files.items() if "block_01" in name}
+            if number == 3:
+                files = {name: (array & 0) + 0x88 if "codes" in name else array for name, array in files.items()}
+            if number < 5:
+                offer(edge, str(devices[0].document["adapter"]), files)
+            edge.wait_for("SELECT 1 FROM rounds WHERE number = ? AND state = 'open'", number)
+            if number == 3:
+                edge.process.kill()
+                edge.process.wait(20)
+                edge.start()
+            for _ in range(2):
+                for device in devices:
+                    device.exchange()
+            edge.wait_for_round(number)
+            for device in devices:  # follows the round that has ended
+                device.exchange()
+        kept = edge.rows("SELECT number, guidance IS NOT NULL, adapter FROM rounds WHERE state = 'ended'")
+        assert [bool(guided) for _, guided, _ in kept] == [True, True, True, True, False]
+        newcomer = EdgeDevice(late, edge)
+        newcomer.exchange()
+        for device in (*devices, newcomer):
+            assert (device.document["round"], device.document["adapter"]) == (5, kept[-1][2])
+        assert edge.figure("numbers_counted_total") == 10
+
+
+@pytest.mark.parametrize("fault", ["another shape", "codes of -8", "a scale of many bits", "no file", "half a block"])
+def test_guidance_that_does_not_fit_is_not_sent(exact: Path, tmp_path: Path, fault: str) -> None:
+    files = f.guidance(exact)
+    codes, scales = "guidance.block_00.codes", "guidance.block_00.scales"
+    if fault == "another shape":
+        files[codes] = files[codes][:-1]
+    elif fault == "codes of -8":
+        files[codes] = files[codes] & 0xF0
+    elif fault == "a scale of many bits":
+        files[scales] = files[scales] * np.float32(1.01)
+    elif fault == "half a block":
+        del files[scales]
+    bundle = with_federation(exact, tmp_path / "bundle", method="zgr")  # type: ignore[arg-type]
+    with (
+        running_edge(bundle, PRIVATE, tmp_path / "edge", tls=False, guidance=True, guidance_wait_seconds=2) as edge,
+        PersonalModel.open(bundle, tmp_path / "a") as model,
+    ):
+        device = EdgeDevice(model, edge)
+        if fault == "no file":
+            (edge.state / "guidance").mkdir()
+            (edge.state / "guidance" / f"{device.document['adapter']}.safetensors").write_bytes(b"{}")
+        else:
+            offer(edge, str(device.document["adapter"]), files)
+        edge.wait_for("SELECT 1 FROM rounds WHERE number = ? AND state = 'open'", 1)
+        assert edge.rows("SELECT guidance FROM rounds") == [(None,)]

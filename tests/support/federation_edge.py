@@ -24,7 +24,7 @@ from tests.conftest import REPOSITORY
 PYTHON = REPOSITORY / "server" / ".venv" / "bin" / "python"
 COMMAND = [str(PYTHON), "-m", "bespoke_federated"]
 START_SECONDS = 60.0
-ROUND_SECONDS = 20.0
+ROUND_SECONDS = 60.0
 
 
 class RunningEdge:
@@ -49,7 +49,9 @@ class RunningEdge:
             self._context = ssl.create_default_context(cafile=str(self.ca_file))
         self._command = [*COMMAND, "serve", str(bundle)]
         for name, value in options.items():
-            self._command += [f"--{name.replace('_', '-')}", str(value)]
+            self._command.append(f"--{name.replace('_', '-')}")
+            if value is not True:
+                self._command.append(str(value))
         self.start()
 
     def start(self) -> None:
@@ -83,15 +85,22 @@ class RunningEdge:
             assert time.monotonic() < ends, f"round {number} does not end"
             time.sleep(0.05)
 
+    def wait_for(self, statement: str, *values: object) -> None:
+        """Waits until what the server keeps has such a row."""
+        ends = time.monotonic() + ROUND_SECONDS
+        while not self.rows(statement, *values):
+            assert time.monotonic() < ends, f"{statement} finds nothing"
+            time.sleep(0.05)
+
     def token(self) -> str:
         """A new one-time token."""
         command = [*COMMAND, "token", "--state", str(self.state)]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
-    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+    def rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """What the server has kept."""
         with closing(sqlite3.connect(self.state / "edge.sqlite")) as connection:
-            return connection.execute(statement).fetchall()
+            return connection.execute(statement, values).fetchall()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -152,6 +153,30 @@ def leave(output: Output, bundle: Path, state: Path, trust: Trust, key: Path | N
         print_json(asdict(found))
     else:
         click.echo("left; what was sent before cannot be recalled")
+
+
+@federate.command("guide", short_help="Make guidance for a server, from public examples.")
+@click.argument("bundle", type=PATH)
+@click.option("--public", type=PATH, required=True, help="File of public examples.")
+@click.option("--server-state", type=PATH, required=True, help="State of the server, which runs with --guidance.")
+@click.option("--rows", type=int, default=16, show_default=True, help="Examples for each gradient.")
+@click.option("--seconds", type=float, default=10.0, show_default=True, help="Between two looks for a new adapter.")
+@click.option("--once", is_flag=True, help="Look once.")
+def guide(bundle: Path, public: Path, server_state: Path, rows: int, seconds: float, once: bool) -> None:
+    """Make guidance for each adapter that a server has. It computes exact gradients of public examples and needs torch.
+
+    \b
+    bespoke federate guide together.bundle --public everyday.jsonl --server-state state
+    """
+    from bespoke.federated_guidance import GuidanceMaker, offer_guidance
+
+    maker = GuidanceMaker(bundle, public, rows=rows)
+    while True:
+        if (sha256 := offer_guidance(maker, server_state)) is not None:
+            click.echo(f"guidance for the adapter {sha256[:12]}")
+        if once:
+            return
+        time.sleep(seconds)
 
 
 @federate.command("adopt", short_help="Judge the shared adapter, and let it answer.")

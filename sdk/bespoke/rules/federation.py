@@ -8,6 +8,7 @@ at most 5. A server rounds both here before a device sees them.
 from __future__ import annotations
 
 import base64
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ __all__ = [
     "MOST_CODE",
     "SCALE_BITS",
     "Direction",
+    "adapter_hash",
     "coefficients_of",
     "coefficients_text",
     "packed",
@@ -55,6 +57,14 @@ class Direction:
             "coefficient": self.coefficient,
             "guidance_coefficient": self.guidance_coefficient,
         }
+
+
+def adapter_hash(pieces: Mapping[str, np.ndarray]) -> str:
+    """The sha256 by which devices and servers compare adapters: of the trained pieces, float32, in the order of their names."""
+    digest = hashlib.sha256()
+    for name in sorted(pieces):
+        digest.update(np.ascontiguousarray(pieces[name], np.float32).tobytes())
+    return digest.hexdigest()
 
 
 def rounded(number: float, bits: int = COEFFICIENT_BITS) -> float:
