@@ -18,10 +18,11 @@ from bespoke_federated.app import application
 from bespoke_federated.clock import SystemClock
 from bespoke_federated.edge import Edge, made_tokens
 from bespoke_federated.keys import write_certificate, write_key
-from bespoke_federated.settings import RoundSettings, Whose
+from bespoke_federated.settings import Limits, RoundSettings, Whose
 from bespoke_federated.store import Store
 
 DEFAULTS = {name: field.default for name, field in RoundSettings.model_fields.items()}
+LIMITS = {name: field.default for name, field in Limits.model_fields.items()}
 FOLDER = click.Path(path_type=Path, file_okay=False)
 FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 
@@ -57,6 +58,9 @@ def cli() -> None:
 @click.option("--guard-rounds", type=int, default=DEFAULTS["guard_rounds"], show_default=True)
 @click.option("--guard-least", type=float, default=DEFAULTS["guard_least"], show_default=True)
 @click.option("--retry-seconds", type=float, default=DEFAULTS["retry_seconds"], show_default=True)
+@click.option("--most-devices", type=int, default=LIMITS["devices"], show_default=True, help="That may enrol.")
+@click.option("--device-requests", type=int, default=LIMITS["device_requests"], show_default=True, help="A minute.")
+@click.option("--address-requests", type=int, default=LIMITS["address_requests"], show_default=True, help="A minute.")
 def serve(
     bundle: Path,
     key: Path,
@@ -65,6 +69,9 @@ def serve(
     port: int,
     tls_cert: Path | None,
     tls_key: Path | None,
+    most_devices: int,
+    device_requests: int,
+    address_requests: int,
     **rounds: Any,
 ) -> None:
     """Serves the federation of BUNDLE."""
@@ -76,7 +83,8 @@ def serve(
             next_step="Give the certificate and its key",
         )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    with read_bundle(bundle) as opened, Edge(opened, key.read_bytes(), state, RoundSettings(**rounds)) as edge:
+    limits = Limits(devices=most_devices, device_requests=device_requests, address_requests=address_requests)
+    with read_bundle(bundle) as opened, Edge(opened, key.read_bytes(), state, RoundSettings(**rounds), limits) as edge:
         click.echo(f"task '{edge.federation.task}' at {'https' if tls_cert else 'http'}://{host}:{port}")
         uvicorn.run(
             application(edge),

@@ -72,8 +72,8 @@ def cell(value: Cell) -> str:
 
 
 def this_machine(threads: int | None = None) -> str:
-    """Processor, its vector extensions, its cores, threads if not those of this process, memory, and the version of torch."""
-    from importlib.metadata import version
+    """Processor, its vector extensions, its cores and memory. Where torch is installed its threads, or these, and its version."""
+    from importlib.metadata import PackageNotFoundError, version
 
     info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     found = re.search(r"^model name\s*:\s*(.+)$", info, re.MULTILINE)
@@ -81,11 +81,13 @@ def this_machine(threads: int | None = None) -> str:
     have = [flag for flag in FLAGS if flags and flag in flags.group(1).split()]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     name = found.group(1).strip() if found else "processor without a name"
+    processor = f"{name} ({', '.join(have) or 'no known vector extension'}), {os.cpu_count()} cores"
+    try:
+        torch = version("torch")
+    except PackageNotFoundError:
+        return f"{processor}, {memory:.0f} GB of memory"
     used = f"threads: {threads}" if threads else f"torch threads: {os.environ.get('OMP_NUM_THREADS') or 'as many'}"
-    return (
-        f"{name} ({', '.join(have) or 'no known vector extension'}), {os.cpu_count()} cores, {used}, "
-        f"{memory:.0f} GB of memory, torch {version('torch')}"
-    )
+    return f"{processor}, {used}, {memory:.0f} GB of memory, torch {torch}"
 
 
 def pages() -> list[Path]:
