@@ -30,12 +30,15 @@ from tests.support.federation import written
 from bespoke.rules.aggregation import Along, Combine, direction_of, step_of
 from bespoke.rules.guidance import Guard, Squares, basis_of, files_of, squares_of
 
-__all__ = ["MIX", "Method", "Run", "Simulation", "Step"]
+__all__ = ["HUGE", "MIX", "PROBED", "Attack", "Method", "Run", "Simulation", "Step"]
 
+Attack = Literal["huge", "colluding", "flipped"]
 Method = Literal["plain", "literal", "guided", "probe", "projections", "cloud", "fedsgd"]
 GUIDED = ("literal", "guided", "probe")
 MIX = 0.5  # alpha, the share of z
-PROBE_RADIUS = 0.1  # how far a device goes along a column
+PROBED = 0.1 / EPSILON  # c' of a column, so that a device goes 0.1 far along it
+EVERY = 10  # of so many devices one is hostile
+HUGE, COLLUDING = 1e6, 1e3  # numbers that hostile devices send
 WATCHERS = 8  # of a round's devices, which measure z until a guard has judged
 START_ROUNDS, START_RATE, START_ROWS = 300, 1.0, 64  # of the adapter that a cloud trains before devices begin
 
@@ -49,6 +52,10 @@ class Run:
     start:      whether rounds begin with an adapter that was trained on the public data
     guard:      how much of the public gradients' share in the span devices must have, else guidance stops; None: no guard
     rate_after: the rate once it has stopped
+    attack:     what one of ten devices sends: huge numbers, always the largest that is let in, or what it measured with
+                another sign
+    clip:       largest number that honest devices send and the server lets in; None: no limit
+    noise:      standard deviation of what is added to the number of each direction, in units of `clip`
     last_block: whether guidance and exact steps leave all blocks but the last as they are
     """
 
@@ -65,6 +72,9 @@ class Run:
     guard: float | None = None
     rate_after: float = 0.0
     last_block: bool = False
+    attack: Attack | None = None
+    clip: float | None = None
+    noise: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -91,12 +101,14 @@ class Simulation:
     def __post_init__(self) -> None:
         self.random = np.random.default_rng(1000 + self.run.seed)
         self.compared = Squares(0.0, 0.0)
+        self.hostile: list[bool] = []
         if self.run.guard is not None:
             self.guard = Guard(COLUMNS, self.run.guard)
 
     def batches(self) -> list[Sentences]:
         """What each device of a round measures: sentences of its own."""
         chosen = self.random.permutation(len(self.world.clients))[: self.run.clients]
+        self.hostile = [self.run.attack is not None and one % EVERY == 0 for one in chosen]
         train, clients = self.world.train, self.world.clients
         return [train.at(self.random.choice(clients[one], BATCH, replace=False)) for one in chosen]
 
@@ -145,15 +157,30 @@ class Simulation:
         each += [(batch, Along(directions + device, 1.0, 0.0)) for device, batch in enumerate(watching)]
         numbers = self.devices.measure(each, at)
         sent: dict[int, list[float]] = {}
-        for (_, along), number in zip(each[: len(batches)], numbers, strict=False):
-            sent.setdefault(along.number, []).append(number)
+        for device, ((_, along), number) in enumerate(zip(each[: len(batches)], numbers, strict=False)):
+            if (shown := self.shown(device, number)) is not None:
+                sent.setdefault(along.number, []).append(shown)
         if watching:
             self.watched([number / c_g for number in numbers[: len(batches)]], numbers[len(batches) :])
         rate = run.rate_after if self.guard and self.guard.stopped else run.rate
         rate = rate / c_g**2 if probe else rate / len(sent)  # a number along a column is c' v . g
+        if run.noise and run.clip:
+            for of in sent.values():  # what is added to all numbers of a direction is added to what is made of them
+                added = run.noise * run.clip * self.random.standard_normal()
+                of[:] = [number + added for number in of]
         steps = step_of(sent, rate, coefficient=c, guidance_coefficient=c_g, combine=run.combine)
         self.devices.apply(at, steps)
         return Step(steps, sent)
+
+    def shown(self, device: int, number: float) -> float | None:
+        """What the server takes of a device's number. None: it refuses what is above the clip."""
+        run = self.run
+        most = math.inf if run.clip is None else run.clip
+        honest = min(max(number, -most), most)
+        if run.attack is None or not self.hostile[device]:
+            return honest
+        bad = {"huge": HUGE, "colluding": min(most, COLLUDING), "flipped": -honest}[run.attack]
+        return bad if abs(bad) <= most else None
 
     def watched(self, of_columns: list[float], of_noise: list[float]) -> None:
         """Lets the guard see the numbers along columns and those along z."""
@@ -166,7 +193,7 @@ class Simulation:
         if not guided:
             return 1.0, 0.0
         if self.run.method == "probe":
-            return 0.0, PROBE_RADIUS / EPSILON
+            return 0.0, PROBED
         if self.run.method == "literal":
             return math.sqrt(MIX / d), 1.0
         return math.sqrt(MIX), math.sqrt((1 - MIX) * d / COLUMNS)

@@ -17,7 +17,7 @@ import pytest
 from sample_apps.desktop.pretrain import DEFAULT_CACHE, ensure_model
 from tests.benchmarks.federated.intents import Public
 from tests.benchmarks.federated.parties import COLUMNS, PROJECTIONS, Place
-from tests.benchmarks.federated.rounds import MIX, WATCHERS, Run
+from tests.benchmarks.federated.rounds import HUGE, MIX, PROBED, WATCHERS, Attack, Run
 from tests.benchmarks.federated.runs import Result, kept_result, result
 from tests.benchmarks.federated.spans import spans
 from tests.benchmarks.federated.telling import SIGMAS, told
@@ -51,6 +51,18 @@ SHARED = (
     replace(PROBE, clients=48, directions=DIRECTIONS, combine="median"),
     replace(PROJECTIONS_RUN, clients=48),
 )
+CLIP = 100.0  # of a number along a column
+CLIPPED = replace(PROBE, clients=48, clip=CLIP)
+MEDIAN = replace(CLIPPED, combine="median")
+ATTACKS: tuple[Attack, ...] = ("huge", "colluding", "flipped")
+HOSTILE = (
+    CLIPPED,
+    MEDIAN,
+    *(replace(PROBE, clients=48, attack=attack) for attack in ATTACKS),
+    *(replace(MEDIAN, attack=attack) for attack in ATTACKS),
+    replace(CLIPPED, noise=1.0),
+)
+AT_CHANCE, COSTS, FLIPPED_COSTS = 0.2, 0.05, 0.1  # of accuracy; chance is a seventh
 GUARD = 0.7  # of the share that public gradients have
 SOON = 20  # rounds of the guard's trial
 WRONG = replace(PROBE, public="wrong", guard=GUARD, rate_after=PLAIN.rate)
@@ -113,6 +125,38 @@ def test_devices_can_share_directions(place: Place, data_folder: Path) -> None:
             f" Plain and probe: {DIRECTIONS} directions, twelve devices each; of a probe the server takes the median."
         )
     write_table("federation_shared", HEADER, rows_of(found), note, machine="")
+
+
+@pytest.mark.benchmark
+def test_a_median_of_clipped_numbers_stands_hostile_devices(place: Place, data_folder: Path) -> None:
+    made = {run: kept_result(run) if KEPT_ALONE else result(run, place, data_folder) for run in HOSTILE}
+    found = {run: [one] for run, one in made.items() if one}
+    if CLIPPED not in found:
+        pytest.skip("nothing was measured so far")
+    header = ("one of ten devices sends", "numbers", "of each column", "noise", "accuracy", "loss")
+    rows: list[list[Cell]] = [
+        [
+            run.attack or "what it measured",
+            "as they come" if run.clip is None else f"of at most {run.clip / PROBED:.2g}",
+            run.combine,
+            f"{run.noise:g}" if run.noise else None,
+            f"{accuracy(runs):.3f}",
+            f"{loss(runs):.2f}",
+        ]
+        for run, runs in found.items()
+    ]
+    note = (
+        f"Probe, 48 devices a round, {COLUMNS} columns and twelve devices for each, from an untrained adapter, seed 0. Huge: "
+        f"{HUGE / PROBED:.0e}, which a server that knows the clip refuses. Colluding: all send the largest number that is let in. "
+        "Noise: its deviation in what is made of a column's numbers, in units of the clip."
+    )
+    write_table("federation_hostile", header, rows, note, machine="")
+    honest = accuracy(found[CLIPPED])
+    for run, runs in found.items():
+        if run.attack in ("huge", "colluding") and run.clip is None:
+            assert accuracy(runs) <= AT_CHANCE, run
+        elif run.clip is not None:
+            assert accuracy(runs) >= honest - (FLIPPED_COSTS if run.attack == "flipped" else COSTS), run
 
 
 @pytest.mark.benchmark
