@@ -94,8 +94,12 @@ class RunningEdge:
 
     def token(self) -> str:
         """A new one-time token."""
-        command = [*COMMAND, "token", "--state", str(self.state)]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+        return self.tokens(1)[0]
+
+    def tokens(self, count: int) -> list[str]:
+        """New one-time tokens."""
+        command = [*COMMAND, "token", "--state", str(self.state), "--count", str(count)]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
 
     def rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """What the server has kept."""
