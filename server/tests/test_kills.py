@@ -29,7 +29,8 @@ from bespoke.bundle.reader import read_bundle
 from bespoke.rules.aggregation import step_of
 from bespoke.rules.federation import coefficients_of
 
-KILLS, DEVICES, RATE = 30, 3, 0.5
+KILLS = 100 if os.environ.get("BESPOKE_FULL") == "1" else 30
+DEVICES, RATE = 3, 0.5
 START_SECONDS = 0.3  # of a process that may be killed before it answers
 REQUEST_SECONDS = 0.04
 ANSWER_SECONDS = 0.5  # then the client takes its request for lost
