@@ -15,7 +15,7 @@ from bespoke.errors import BundleError, DataError
 from bespoke.federated_guidance import GuidanceMaker, offer_guidance
 from bespoke.rules.batches import Row, evaluation_batches
 from bespoke.rules.federation import adapter_hash
-from bespoke.rules.guidance import unpacked
+from bespoke.rules.guidance import files_of, unpacked
 from tests.native.conftest import compile_core
 from tests.native.edge_device import EdgeDevice
 from tests.native.federation_devices import PRIVATE, exact, example, with_federation
@@ -68,8 +68,10 @@ def test_it_spans_the_gradient_that_the_core_computes(exact: Path, maker: Guidan
             pieces[name] = values[start : start + int(np.prod(shape))]
             start += int(np.prod(shape))
     gradient = np.concatenate([pieces[name] for name in shapes])
+    column = gradient / np.linalg.norm(gradient)
+    expected = unpacked(files_of(np.stack([column, *np.zeros((f.COLUMNS - 1, len(column)))]), shapes), shapes)
     assert np.linalg.norm(basis[1:]) == 0
-    assert basis[0] @ gradient / np.linalg.norm(basis[0]) / np.linalg.norm(gradient) > 0.99  # what INT4 leaves of it
+    assert np.mean(basis == expected) > 0.999  # codes at a border may round to either side
     assert 0 < made.public.inside < made.public.whole
 
 

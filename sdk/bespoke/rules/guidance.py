@@ -23,6 +23,8 @@ from bespoke.rules.federation import packed
 
 __all__ = ["Guard", "Squares", "basis_of", "files_of", "share_in_span", "squares_of", "unpacked"]
 
+ROUNDING = 1e-5  # by so much gradients in float32 differ that should be equal
+
 Shapes = Mapping[str, tuple[int, ...]]
 """Of the trained pieces by name, `block_00.q_proj.lora_B`, in the order of a plan."""
 
@@ -30,13 +32,13 @@ Shapes = Mapping[str, tuple[int, ...]]
 def basis_of(gradients: np.ndarray, columns: int) -> np.ndarray:
     """Orthonormal rows [m, d] that span the last `columns` of the gradients [n, d], each in the sense of its gradient.
 
-    Gradients that add nothing leave rows of zeros at the end.
+    Gradients that add nothing but what they were rounded by leave rows of zeros.
     """
     recent = np.asarray(gradients, np.float64)[-columns:]
     basis = np.zeros((columns, recent.shape[1]))
     q, r = np.linalg.qr(recent.T)
     size = np.diag(r)
-    kept = np.abs(size) > 1e-9 * max(float(np.abs(size).max(initial=0.0)), 1e-300)
+    kept = np.abs(size) > ROUNDING * max(float(np.abs(size).max(initial=0.0)), 1e-300)
     basis[: kept.sum()] = (q * np.sign(size)).T[kept]
     return basis
 
