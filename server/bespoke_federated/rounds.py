@@ -16,7 +16,9 @@ import hashlib
 import logging
 import os
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -34,12 +36,45 @@ from bespoke_federated.numbers import verdict
 from bespoke_federated.settings import RoundSettings
 from bespoke_federated.store import FILES, Assignment, KeptFile, RoundRow, Store
 
-__all__ = ["Rounds"]
+__all__ = ["CHECKPOINT", "Rounds", "Share", "combined_coefficients", "restored", "step", "write_file"]
 
 CHECKPOINT = "checkpoint.safetensors"  # the adapter after the last round, in float32
 LEAST_NORMAL = 2.0**-126  # below it a float32 has fewer bits, and devices refuse a coefficient of three bytes
 ROUNDING = 1e-9  # sums of costs are not exact
 _log = logging.getLogger("bespoke_federated")
+
+
+class Past(Protocol):
+    """A round that has ended."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def coefficients(self) -> str | None: ...
+
+    @property
+    def half(self) -> bool: ...
+
+    @property
+    def adapter(self) -> str | None: ...
+
+
+class History(Protocol):
+    """Where rounds that have ended are kept."""
+
+    folder: Path
+
+    def round_after_which(self, adapter: str) -> Past | None: ...
+
+    def ended_after(self, number: int, most: int) -> Sequence[Past]: ...
+
+
+class Share(NamedTuple):
+    """What this server asks its devices for in a round: groups of directions, and of how many devices."""
+
+    groups: range
+    devices: int
 
 
 class Rounds:
@@ -61,12 +96,10 @@ class Rounds:
         self._ending = threading.Lock()  # one thread at a time takes a round's step
         self._snapshot_wanted = False
         store.belongs_to({"task": federation.task, "adapter": self.initial_sha256, "seed": str(federation.seed)})
-        self.adapter = self._restored(initial)
+        self.adapter = restored(store, initial, settings.rounds)
         self._end_combined()
-        last = store.last_round()
-        if last is None or (last.state == "ended" and last.number < settings.rounds):  # or the task became longer
-            with store.transaction():
-                self._open(last.number + 1 if last else 1)
+        with store.transaction():
+            self._go_on()
         self._due = self._due_after_restart()
 
     @property
@@ -163,47 +196,46 @@ class Rounds:
         for first, numbers in self._store.numbers(round.number):
             for place, number in enumerate(numbers):
                 by_direction.setdefault(first + place, []).append(number)
-        coefficients = [0.0] * round.directions
-        rate = self.settings.rate / max(1, len(by_direction))
-        for along in step_of(by_direction, rate, combine=self.settings.combine):
-            coefficients[along.number] = along.coefficient if abs(along.coefficient) >= LEAST_NORMAL else 0.0
-        try:
-            return coefficients_text(coefficients)
-        except DataError:  # float32 cannot hold one of them
-            return _nothing(round)
+        return combined_coefficients(by_direction, round.directions, self.settings)
 
     def _end_combined(self) -> None:
         """Takes the step of a round whose coefficients are fixed, and opens the next one."""
         round = self._store.last_round()
-        if round is None or round.state != "combined":
+        if round is None or round.state != "combined" or round.coefficients is None:
             return
-        coefficients, half = round.coefficients or "", round.half
-        adapter = self.adapter.after(coefficients_of(coefficients), half=half)
-        if not adapter.is_finite:
-            coefficients, half = _nothing(round), False
-            adapter = self.adapter.after(coefficients_of(coefficients), half=half)
+        adapter, coefficients, half = step(self.adapter, round.coefficients, half=round.half)
+        self._check_step(adapter)
         worth_it = half or self._is_behind_by_more_than(adapter.nbytes, len(coefficients))
         file = self._snapshot(adapter, half=half) if worth_it else None
         with self._store.transaction():
             self._store.end_round(round.number, coefficients, half, adapter.sha256, self._clock.calendar())
             if file:
                 self._store.add_file(file)
-            if round.number < self.settings.rounds:
-                self._open(round.number + 1)
+            self._go_on()
         self.adapter = adapter
         self._due = self._clock.running() + self.settings.deadline_seconds
-        _write(self._store.folder / CHECKPOINT, snapshot_of(adapter, half=False))
+        write_file(self._store.folder / CHECKPOINT, snapshot_of(adapter, half=False))
         _log.info("round %d has ended", round.number)
 
-    def _open(self, number: int) -> None:
-        self._store.open_round(number, self.settings.groups, self.settings.directions, self._clock.calendar())
+    def _check_step(self, adapter: Adapter) -> None:
+        """Raises StateError where a step leads elsewhere than it should. Here nobody else has taken it."""
+
+    def _go_on(self) -> None:
+        """Opens the next round, if the last one has ended and the task has one more."""
+        last = self._store.last_round()
+        if last is None or (last.state == "ended" and last.number < self.settings.rounds):  # or the task became longer
+            number = last.number + 1 if last else 1
+            self._store.open_round(number, self.settings.groups, self.settings.directions, self._clock.calendar())
+
+    def _share(self, round: RoundRow) -> Share:
+        return Share(range(round.groups), self.settings.devices)
 
     def _free(self, round: RoundRow) -> Assignment | None:
         """The directions that the fewest devices measure. None: enough devices are at it."""
-        taken = self._store.taken_groups(round.number, round.extensions)
-        if sum(taken.values()) >= self.settings.devices:
+        share, taken = self._share(round), self._store.taken_groups(round.number, round.extensions)
+        if sum(taken.values()) >= share.devices:
             return None
-        group = min(range(round.groups), key=lambda number: taken.get(number * round.each, 0))
+        group = min(share.groups, key=lambda number: taken.get(number * round.each, 0))
         return Assignment(group * round.each, round.each)
 
     def _due_after_restart(self) -> float:
@@ -232,37 +264,59 @@ class Rounds:
         """Writes a snapshot, which is on the disk before any row names it."""
         data = snapshot_of(adapter, half=half)
         sha256 = hashlib.sha256(data).hexdigest()
-        _write(self._store.folder / FILES / sha256, data)
+        write_file(self._store.folder / FILES / sha256, data)
         return KeptFile(sha256, len(data), f"{FILES}/{sha256}", adapter.round, half)
 
-    def _restored(self, adapter: Adapter) -> Adapter:
-        """The adapter after the last round that has ended: the checkpoint or the initial one, moved by the rounds behind it."""
-        checkpoint = self._store.folder / CHECKPOINT
-        if checkpoint.exists():  # of the last round, or of the one before it
-            pieces = map_tensors(checkpoint, error=StateError)
-            kept = {name: np.array(piece) for name, piece in pieces.items()}
-            if (row := self._store.round_after_which(adapter.restored(kept, 0).sha256)) is not None:
-                adapter = adapter.restored(kept, row.number)
-        rows = self._store.ended_after(adapter.round, self.settings.rounds)
-        for row in rows:
-            adapter = adapter.after(coefficients_of(row.coefficients or ""), half=row.half)
-        if rows and adapter.sha256 != rows[-1].adapter:
-            raise StateError(
-                str(self._store.folder),
-                got="rounds that lead to another adapter than they did",
-                expected="the adapter of the last round",
-                next_step="Restore the state from a copy",
-            )
-        return adapter
+
+def combined_coefficients(numbers: Mapping[int, Sequence[float]], directions: int, settings: RoundSettings) -> str:
+    """The coefficients of a round's directions as text, from numbers by direction. Where nobody measured it is zero."""
+    coefficients = [0.0] * directions
+    rate = settings.rate / max(1, len(numbers))
+    for along in step_of(numbers, rate, combine=settings.combine):
+        coefficients[along.number] = along.coefficient if abs(along.coefficient) >= LEAST_NORMAL else 0.0
+    try:
+        return coefficients_text(coefficients)
+    except DataError:  # float32 cannot hold one of them
+        return _nothing(directions)
 
 
-def _nothing(round: RoundRow) -> str:
+def step(adapter: Adapter, coefficients: str, *, half: bool) -> tuple[Adapter, str, bool]:
+    """The adapter after the next round, and what devices follow: coefficients that change nothing where it would not be finite."""
+    after = adapter.after(coefficients_of(coefficients), half=half)
+    if not after.is_finite:
+        coefficients, half = _nothing(len(coefficients_of(coefficients))), False
+        after = adapter.after(coefficients_of(coefficients), half=half)
+    return after, coefficients, half
+
+
+def restored(store: History, adapter: Adapter, most: int) -> Adapter:
+    """The adapter after the last round that has ended: the checkpoint or `adapter`, moved by the rounds behind it."""
+    checkpoint = store.folder / CHECKPOINT
+    if checkpoint.exists():  # of the last round, or of the one before it
+        pieces = map_tensors(checkpoint, error=StateError)
+        kept = {name: np.array(piece) for name, piece in pieces.items()}
+        if (row := store.round_after_which(adapter.restored(kept, 0).sha256)) is not None:
+            adapter = adapter.restored(kept, row.number)
+    rows = store.ended_after(adapter.round, most)
+    for row in rows:
+        adapter = adapter.after(coefficients_of(row.coefficients or ""), half=row.half)
+    if rows and adapter.sha256 != rows[-1].adapter:
+        raise StateError(
+            str(store.folder),
+            got="rounds that lead to another adapter than they did",
+            expected="the adapter of the last round",
+            next_step="Restore the state from a copy",
+        )
+    return adapter
+
+
+def _nothing(directions: int) -> str:
     """The coefficients of a round that changes nothing, because float32 cannot hold what it would change."""
-    _log.warning("round %d changes nothing: numbers or rate are too large for float32", round.number)
-    return coefficients_text([0.0] * round.directions)
+    _log.warning("a round changes nothing: numbers or rate are too large for float32")
+    return coefficients_text([0.0] * directions)
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes) -> None:
     """Writes a file that is there whole or not at all."""
     partial = path.with_suffix(".partial")
     with partial.open("wb") as file:
