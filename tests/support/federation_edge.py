@@ -31,7 +31,7 @@ class RunningEdge:
     """A server that runs. `url`, `state`, and `ca_file` for clients that are to trust it.
 
     tls:      whether it speaks HTTPS, with a certificate for localhost
-    settings: options of `serve`, with underscores
+    settings: options of `serve`, with underscores; True: one without a value
     """
 
     def __init__(self, bundle: Path, private_key: bytes, place: Path, *, tls: bool, **settings: object) -> None:
@@ -49,7 +49,7 @@ class RunningEdge:
             self._context = ssl.create_default_context(cafile=str(self.ca_file))
         self._command = [*COMMAND, "serve", str(bundle)]
         for name, value in options.items():
-            self._command += [f"--{name.replace('_', '-')}", str(value)]
+            self._command += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
         self.start()
 
     def start(self) -> None:

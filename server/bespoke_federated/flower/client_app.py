@@ -17,7 +17,7 @@ from bespoke_federated.flower.messages import order_of, packed
 from bespoke_federated.led.documents import Order, Refusal, Standing
 from bespoke_federated.led.socket import told
 
-__all__ = ["app"]
+__all__ = ["app", "state_of"]
 
 LOOK_SECONDS = 0.2  # between two looks at what came
 
@@ -28,7 +28,7 @@ app = ClientApp()
 def obey(message: Message, context: Context) -> Message:
     """Hands an order to the edge, and waits for numbers as long as the order says."""
     try:
-        answer = told_and_waited(_state(context), order_of(message.content))
+        answer = told_and_waited(state_of(context), order_of(message.content))
     except BespokeError as error:
         answer = Refusal(object=error.subject, got=error.got, expected=error.expected, next_step=error.next_step)
     return Message(packed(answer), reply_to=message)
@@ -51,7 +51,8 @@ def told_and_waited(state: Path, order: Order) -> Standing | Refusal:
         time.sleep(min(LOOK_SECONDS, max(0.0, left)))
 
 
-def _state(context: Context) -> Path:
+def state_of(context: Context) -> Path:
+    """The state folder of the edge of a node. Raises ConfigError where its configuration has none."""
     state = context.node_config.get("edge")
     if not isinstance(state, str):
         raise ConfigError(

@@ -13,13 +13,15 @@ import socketserver
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import ValidationError
 
 from bespoke.errors import BespokeError, ConfigError, ServerError
 from bespoke_federated.led.documents import Order, Refusal, Standing
-from bespoke_federated.led.rounds import LedRounds
+
+if TYPE_CHECKING:  # whoever calls needs none of it
+    from bespoke_federated.led.rounds import LedRounds
 
 __all__ = ["SOCKET", "LedSocket", "told"]
 
