@@ -32,6 +32,7 @@ from bespoke_federated.rounds import CHECKPOINT, combined_coefficients, restored
 __all__ = ["Carrier", "Cloud"]
 
 PAUSE_SECONDS = 1.0  # where there is nobody to ask
+FAREWELL_SECONDS = 300.0  # for edges to hear of the last round
 
 
 class Carrier(Protocol):
@@ -98,11 +99,12 @@ class Cloud:
         while not self.done:
             if not self.exchange(carrier):
                 pause(PAUSE_SECONDS)
-        ends = self._clock.running() + self.settings.deadline_seconds
-        while any(seen.ended < self.store.last_ended() for seen in self._seen.values()):
-            if self._clock.running() > ends:
+        ends = self._clock.running() + FAREWELL_SECONDS
+        while self._clock.running() < ends:
+            answered, last = self.exchange(carrier), self.store.last_ended()
+            if self._seen and all(seen.ended == last for seen in self._seen.values()):
                 break
-            if not self.exchange(carrier):
+            if not answered:
                 pause(PAUSE_SECONDS)
 
     def exchange(self, carrier: Carrier) -> bool:

@@ -63,7 +63,7 @@ class LedRounds(Rounds):
         """
         self._check(order)
         with self._ending:
-            with self._store.transaction():
+            if self._store.rounds_of_task() != order.rounds:
                 self._store.set_rounds_of_task(order.rounds)
             for ended in order.ended:
                 self._follow(ended)
