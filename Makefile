@@ -62,7 +62,7 @@ SERVER := server/.venv
 $(SERVER)/.installed: server/requirements.lock server/pyproject.toml pyproject.toml
 	$(PYTHON) -m venv $(SERVER)
 	$(SERVER)/bin/python -m pip install --quiet --upgrade pip
-	$(SERVER)/bin/python -m pip install --quiet --requirement server/requirements.lock
+	$(SERVER)/bin/python -m pip install --quiet --no-compile --requirement server/requirements.lock  # what is imported is compiled then
 	$(SERVER)/bin/python -m pip install --quiet --no-deps --config-settings wheel.cmake=false --editable .
 	$(SERVER)/bin/python -m pip install --quiet --no-deps --editable server
 	touch $(SERVER)/.installed
