@@ -8,7 +8,7 @@ CORE := $(shell find bindings/native bindings/schema -type f \( -path '*/src/*' 
 # Two processes share the cores; torch's own threads would only wait for each other.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: install demo demo-quick check test test-all test-apple test-kotlin test-swift test-server llama bench lint schema wheel clean
+.PHONY: install demo demo-quick federation-demo check test test-all test-apple test-kotlin test-swift test-server llama bench lint schema wheel clean
 
 install: $(STAMP)
 
@@ -62,13 +62,17 @@ SERVER := server/.venv
 $(SERVER)/.installed: server/requirements.lock server/pyproject.toml pyproject.toml
 	$(PYTHON) -m venv $(SERVER)
 	$(SERVER)/bin/python -m pip install --quiet --upgrade pip
-	$(SERVER)/bin/python -m pip install --quiet --requirement server/requirements.lock
+	$(SERVER)/bin/python -m pip install --quiet --no-compile --requirement server/requirements.lock  # what is imported is compiled then
 	$(SERVER)/bin/python -m pip install --quiet --no-deps --config-settings wheel.cmake=false --editable .
 	$(SERVER)/bin/python -m pip install --quiet --no-deps --editable server
 	touch $(SERVER)/.installed
 
 test-server: $(SERVER)/.installed
 	cd server && .venv/bin/python -m pytest
+
+# A cloud on Flower, an edge and three devices, in processes of their own.
+federation-demo: $(STAMP) $(SERVER)/.installed
+	$(BIN)/python server/demo.py
 
 # llama.cpp compiled for this processor, which the benchmark of answers compares with, and for AVX2: some twenty minutes on two cores.
 # Without AMX: on virtual machines that have it, llama.cpp's path for it ends with an illegal instruction.

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: python -m bespoke_federated serve | token | key."""
+"""The command line: python -m bespoke_federated serve | token | key | cloud."""
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 import uvicorn
+from click.core import ParameterSource
 
 from bespoke.bundle.reader import read_bundle
 from bespoke.errors import BespokeError, ConfigError
@@ -18,6 +21,8 @@ from bespoke_federated.app import application
 from bespoke_federated.clock import SystemClock
 from bespoke_federated.edge import Edge, made_tokens
 from bespoke_federated.keys import write_certificate, write_key
+from bespoke_federated.led.rounds import LedRounds
+from bespoke_federated.led.socket import LedSocket
 from bespoke_federated.settings import Limits, RoundSettings, Whose
 from bespoke_federated.store import Store
 
@@ -25,6 +30,32 @@ DEFAULTS = {name: field.default for name, field in RoundSettings.model_fields.it
 LIMITS = {name: field.default for name, field in Limits.model_fields.items()}
 FOLDER = click.Path(path_type=Path, file_okay=False)
 FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
+
+
+DECIDED_BY_CLOUD = set(DEFAULTS) - {"deadline_seconds", "retry_seconds"}
+
+
+def _of_rounds(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options of rounds."""
+    for option in (
+        click.option(
+            "--half-every", type=int, default=DEFAULTS["half_every"], show_default=True, help="Rounds; 0: never."
+        ),
+        click.option("--deadline-seconds", type=float, default=DEFAULTS["deadline_seconds"], show_default=True),
+        click.option("--combine", type=click.Choice(get_args(Combine)), default=DEFAULTS["combine"], show_default=True),
+        click.option("--rate", type=float, default=DEFAULTS["rate"], show_default=True, help="Step for a number of 1."),
+        click.option("--whose", type=click.Choice(get_args(Whose)), default=DEFAULTS["whose"], show_default=True),
+        click.option(
+            "--directions", type=int, default=DEFAULTS["directions"], show_default=True, help="Of each device."
+        ),
+        click.option("--least-devices", type=int, default=DEFAULTS["least_devices"], show_default=True),
+        click.option(
+            "--devices", type=int, default=DEFAULTS["devices"], show_default=True, help="Numbers that end a round."
+        ),
+        click.option("--rounds", type=int, default=DEFAULTS["rounds"], show_default=True, help="Rounds of the task."),
+    ):
+        command = option(command)
+    return command
 
 
 @click.group()
@@ -40,15 +71,7 @@ def cli() -> None:
 @click.option("--port", default=8443, show_default=True, help="Port to listen at.")
 @click.option("--tls-cert", type=FILE, help="Certificate in PEM. Without one the server speaks plain HTTP.")
 @click.option("--tls-key", type=FILE, help="The certificate's private key in PEM.")
-@click.option("--rounds", type=int, default=DEFAULTS["rounds"], show_default=True, help="Rounds of the task.")
-@click.option("--devices", type=int, default=DEFAULTS["devices"], show_default=True, help="Numbers that end a round.")
-@click.option("--least-devices", type=int, default=DEFAULTS["least_devices"], show_default=True)
-@click.option("--directions", type=int, default=DEFAULTS["directions"], show_default=True, help="Of each device.")
-@click.option("--whose", type=click.Choice(get_args(Whose)), default=DEFAULTS["whose"], show_default=True)
-@click.option("--rate", type=float, default=DEFAULTS["rate"], show_default=True, help="Step for a number of 1.")
-@click.option("--combine", type=click.Choice(get_args(Combine)), default=DEFAULTS["combine"], show_default=True)
-@click.option("--deadline-seconds", type=float, default=DEFAULTS["deadline_seconds"], show_default=True)
-@click.option("--half-every", type=int, default=DEFAULTS["half_every"], show_default=True, help="Rounds; 0: never.")
+@_of_rounds
 @click.option("--guidance", is_flag=True, help="Wait for guidance, as `bespoke federate guide` makes it.")
 @click.option("--guidance-wait-seconds", type=float, default=DEFAULTS["guidance_wait_seconds"], show_default=True)
 @click.option("--guided-rate", type=float, default=DEFAULTS["guided_rate"], show_default=True, help="With guidance.")
@@ -61,6 +84,7 @@ def cli() -> None:
 @click.option("--most-devices", type=int, default=LIMITS["devices"], show_default=True, help="That may enrol.")
 @click.option("--device-requests", type=int, default=LIMITS["device_requests"], show_default=True, help="A minute.")
 @click.option("--address-requests", type=int, default=LIMITS["address_requests"], show_default=True, help="A minute.")
+@click.option("--led", is_flag=True, help="A cloud decides of rounds. This server asks devices and sums up.")
 def serve(
     bundle: Path,
     key: Path,
@@ -72,6 +96,7 @@ def serve(
     most_devices: int,
     device_requests: int,
     address_requests: int,
+    led: bool,
     **rounds: Any,
 ) -> None:
     """Serves the federation of BUNDLE."""
@@ -82,9 +107,15 @@ def serve(
             expected="both or none",
             next_step="Give the certificate and its key",
         )
+    if led:
+        _refuse_what_the_cloud_decides()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     limits = Limits(devices=most_devices, device_requests=device_requests, address_requests=address_requests)
-    with read_bundle(bundle) as opened, Edge(opened, key.read_bytes(), state, RoundSettings(**rounds), limits) as edge:
+    with (
+        read_bundle(bundle) as opened,
+        Edge(opened, key.read_bytes(), state, RoundSettings(**rounds), limits, led=led) as edge,
+        LedSocket(edge.rounds, state) if isinstance(edge.rounds, LedRounds) else nullcontext(),
+    ):
         click.echo(f"task '{edge.federation.task}' at {'https' if tls_cert else 'http'}://{host}:{port}")
         uvicorn.run(
             application(edge),
@@ -120,6 +151,33 @@ def key(folder: Path) -> None:
     click.echo(f"server_key for Federation(...): {write_key(folder)}")
     certificate, _ = write_certificate(folder)
     click.echo(f"for trying it on this machine: {certificate}")
+
+
+@cli.command()
+@click.argument("bundle", type=click.Path(path_type=Path, exists=True))
+@click.option("--state", type=FOLDER, required=True, help="Folder of all that the cloud and Flower keep.")
+@click.option(
+    "--edge", "edges", type=FOLDER, multiple=True, required=True, help="State of a led edge. May be repeated."
+)
+@_of_rounds
+@click.option("--poll-seconds", type=float, default=20.0, show_default=True, help="Wait of an edge's app for numbers.")
+def cloud(bundle: Path, state: Path, edges: tuple[Path, ...], **settings: Any) -> None:
+    """Leads edges on this machine with Flower until the rounds of BUNDLE have ended."""
+    from bespoke_federated.flower.local import lead  # Flower is an extra
+
+    lead(bundle, state, edges, settings)
+
+
+def _refuse_what_the_cloud_decides() -> None:
+    source = click.get_current_context().get_parameter_source
+    given = sorted(name for name in DECIDED_BY_CLOUD if source(name) is ParameterSource.COMMANDLINE)
+    if given:
+        raise ConfigError(
+            ", ".join(f"--{name.replace('_', '-')}" for name in given),
+            got="settings of rounds for a server that is led",
+            expected="none: the cloud decides",
+            next_step="Give them to the cloud",
+        )
 
 
 def main() -> None:

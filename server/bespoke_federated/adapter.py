@@ -28,7 +28,7 @@ from bespoke.plan.read import read_plan
 from bespoke.rules.federation import adapter_hash
 from bespoke.rules.noise import noise
 
-__all__ = ["Adapter", "Step", "Steps", "snapshot_of"]
+__all__ = ["Adapter", "Received", "Step", "Steps", "snapshot_of"]
 
 SECTION: SectionName = "federated_apply"
 

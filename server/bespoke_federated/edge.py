@@ -23,6 +23,8 @@ from bespoke.rules.signed_request import device_id, signed_bytes
 from bespoke_federated.adapter import Adapter
 from bespoke_federated.answers import answer, signed
 from bespoke_federated.clock import Clock, SystemClock
+from bespoke_federated.led.rounds import LedRounds
+from bespoke_federated.led.store import LedStore
 from bespoke_federated.limits import Buckets
 from bespoke_federated.metrics import Metrics
 from bespoke_federated.problems import RequestError, problem
@@ -66,7 +68,7 @@ class Request(NamedTuple):
 
 
 class Edge:
-    """A server of one bundle. `private_key`: PEM, whose public half the bundle names."""
+    """A server of one bundle. `private_key`: PEM, whose public half the bundle names. `led`: a cloud decides of its rounds."""
 
     def __init__(
         self,
@@ -76,6 +78,7 @@ class Edge:
         settings: RoundSettings,
         limits: Limits | None = None,
         clock: Clock | None = None,
+        led: bool = False,
     ) -> None:
         self.limits, self.clock = limits or Limits(), clock or SystemClock()
         self.metrics = Metrics()
@@ -96,10 +99,12 @@ class Edge:
                 next_step="Build it with optimizers={'zgr': {'guidance_columns': 4}}, or serve without --guidance",
             )
         self.federation, self._key = federation, private_key
-        self.store = Store(state, serves=True)
+        self.store = LedStore(state, serves=True) if led else Store(state, serves=True)
         self._of_devices = Buckets(self.limits.device_requests, "the device", self.clock)
         try:
-            self.rounds = Rounds(self.store, initial, federation, settings, self.clock, self.metrics)
+            more = (initial, federation, settings, self.clock, self.metrics)
+            led_store = isinstance(self.store, LedStore)
+            self.rounds = LedRounds(self.store, *more) if led_store else Rounds(self.store, *more)
         except BaseException:
             self.store.close()
             raise

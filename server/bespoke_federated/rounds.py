@@ -18,33 +18,36 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from bespoke.bundle.federation_record import FederationRecord
-from bespoke.errors import DataError, StateError
-from bespoke.format.tensors import map_tensors
-from bespoke.rules.federation import coefficients_of, coefficients_text
 from bespoke.rules.privacy import rho_of
 from bespoke.rules.round_documents import DeviceDocument, Measurement, ReceivedFile
-from bespoke_federated.adapter import Adapter, Step, snapshot_of
+from bespoke_federated.adapter import Adapter, snapshot_of
 from bespoke_federated.clock import Clock
-from bespoke_federated.directions import guided, plain, step_along
+from bespoke_federated.directions import guided, plain
 from bespoke_federated.guidance import guard_of, offered
 from bespoke_federated.metrics import Metrics
 from bespoke_federated.numbers import verdict
 from bespoke_federated.rows import Assignment, KeptFile, RoundRow, StepTexts
 from bespoke_federated.settings import RoundSettings
+from bespoke_federated.steps import CHECKPOINT, combined, restored, taken
 from bespoke_federated.store import FILES, Store
 from bespoke_federated.whole_file import write_whole
 
-__all__ = ["Rounds"]
+__all__ = ["Rounds", "Share"]
 
-CHECKPOINT = "checkpoint.safetensors"  # the adapter after the last round, in float32
-LEAST_NORMAL = 2.0**-126  # below it a float32 has fewer bits, and devices refuse a coefficient of three bytes
 ROUNDING = 1e-9  # sums of costs are not exact
 _log = logging.getLogger("bespoke_federated")
+
+
+class Share(NamedTuple):
+    """What this server asks its devices for in a round: groups of directions, and of how many devices."""
+
+    groups: range
+    devices: int
 
 
 class Rounds:
@@ -66,12 +69,11 @@ class Rounds:
         self._ending = threading.Lock()  # one thread at a time takes a round's step
         self._snapshot_wanted = False
         store.belongs_to({"task": federation.task, "adapter": self.initial_sha256, "seed": str(federation.seed)})
-        self.adapter = self._restored(initial)
+        store.shapes_of_guidance = initial.steps.received
+        self.adapter = restored(store, initial, settings.rounds)
         self._end_combined()
-        last = store.last_round()
-        if last is None or (last.state == "ended" and last.number < settings.rounds):  # or the task became longer
-            with store.transaction():
-                self._open(last.number + 1 if last else 1)
+        with store.transaction():
+            self._go_on()
         self._due = self._due_after_restart()
 
     @property
@@ -165,34 +167,19 @@ class Rounds:
             self._due = self._clock.running() + self.settings.deadline_seconds
 
     def _combined(self, round: RoundRow, half: bool) -> StepTexts:
-        """The step of a round. Of a direction that nobody measured it is zero."""
-        moving = round.directions - round.measured.watched * round.measured.each
         by_direction: dict[int, list[float]] = {}
         for first, numbers in self._store.numbers(round.number):
             for place, number in enumerate(numbers):
-                if first + place < moving:
-                    by_direction.setdefault(first + place, []).append(number)
-        is_guided = bool(round.guidance)
-        coefficients, guided = [0.0] * round.directions, [0.0] * round.directions
-        for along in step_along(by_direction, round.measured, self.settings, is_guided=is_guided):
-            coefficients[along.number] = _normal(along.coefficient)
-            guided[along.number] = _normal(along.guidance_coefficient)
-        try:
-            of_guidance = coefficients_text(guided) if is_guided else None
-            return StepTexts(coefficients_text(coefficients), of_guidance, half)
-        except DataError:  # float32 cannot hold one of them
-            return _nothing(round)
+                by_direction.setdefault(first + place, []).append(number)
+        return combined(by_direction, round.measured, self.settings, half=half, is_guided=bool(round.guidance))
 
     def _end_combined(self) -> None:
         """Takes the step of a round whose coefficients are fixed, and opens the next one."""
         round = self._store.last_round()
-        if round is None or round.state != "combined":
+        if round is None or round.state != "combined" or round.coefficients is None:
             return
-        texts = StepTexts(round.coefficients or "", round.guided, round.half)
-        adapter = self.adapter.after(self._step(round, texts))
-        if not adapter.is_finite:
-            texts = _nothing(round)
-            adapter = self.adapter.after(self._step(round, texts))
+        adapter, texts = taken(self.adapter, round.texts, self._store.guidance_of(round.number))
+        self._check_step(adapter)
         added = len(texts.coefficients) + sum(file.size for file in round.guidance)
         worth_it = texts.half or self._is_behind_by_more_than(adapter.nbytes, added)
         file = self._snapshot(adapter, half=texts.half) if worth_it else None
@@ -200,31 +187,25 @@ class Rounds:
             self._store.end_round(round.number, texts, adapter.sha256, self._clock.calendar())
             if file:
                 self._store.add_file(file)
-            if round.number < self.settings.rounds:
-                self._open(round.number + 1)
+            self._go_on()
         self.adapter = adapter
         write_whole(self._store.folder / CHECKPOINT, snapshot_of(adapter, half=False))
         _log.info("round %d has ended", round.number)
 
-    def _step(self, round: RoundRow, texts: StepTexts) -> Step:
-        """The step that these texts say, with the guidance that the round has kept."""
-        files = {} if texts.guided is None else self._guidance(round)
-        guided = [] if texts.guided is None else coefficients_of(texts.guided)
-        return Step(coefficients_of(texts.coefficients), texts.half, guided, files)
+    def _check_step(self, adapter: Adapter) -> None:
+        """Raises StateError where a step leads elsewhere than it should. Here nobody else has taken it."""
 
-    def _guidance(self, round: RoundRow) -> dict[str, np.ndarray]:
-        arrays = {}
-        for file in round.guidance:
-            shape, dtype = self.adapter.steps.received[file.name]
-            arrays[file.name] = np.fromfile(self._store.folder / FILES / file.sha256, dtype).reshape(shape)
-        return arrays
+    def _go_on(self) -> None:
+        """Adds the next round, if the last one has ended and the task has one more. With guidance it waits at first."""
+        last = self._store.last_round()
+        if last is None or (last.state == "ended" and last.number < self.settings.rounds):  # or the task became longer
+            state: Literal["waiting", "open"] = "waiting" if self.settings.guidance else "open"
+            number = last.number + 1 if last else 1
+            self._store.add_round(number, state, plain(self.settings), self._clock.calendar())
+            self._due = self._clock.running() + self._patience(state)
 
-    def _open(self, number: int) -> None:
-        """Adds the next round. With guidance it waits at first."""
-        waits = self.settings.guidance
-        state: Literal["waiting", "open"] = "waiting" if waits else "open"
-        self._store.add_round(number, state, plain(self.settings), self._clock.calendar())
-        self._due = self._clock.running() + self._patience(state)
+    def _share(self, round: RoundRow) -> Share:
+        return Share(range(round.measured.groups), self.settings.devices)
 
     def _patience(self, state: str) -> float:
         """Seconds until a round in this state is due."""
@@ -264,11 +245,11 @@ class Rounds:
 
     def _free(self, round: RoundRow) -> Assignment | None:
         """The directions that the fewest devices measure. None: enough devices are at it."""
-        taken = self._store.taken_groups(round.number, round.extensions)
-        if sum(taken.values()) >= self.settings.devices:
+        share, at_it = self._share(round), self._store.taken_groups(round.number, round.extensions)
+        if sum(at_it.values()) >= share.devices:
             return None
-        groups, each = round.measured.groups, round.measured.each
-        group = min(range(groups), key=lambda number: taken.get(number * each, 0))
+        each = round.measured.each
+        group = min(share.groups, key=lambda number: at_it.get(number * each, 0))
         return Assignment(group * each, each)
 
     def _due_after_restart(self) -> float:
@@ -299,34 +280,3 @@ class Rounds:
         sha256 = hashlib.sha256(data).hexdigest()
         write_whole(self._store.folder / FILES / sha256, data)
         return KeptFile(sha256, len(data), f"{FILES}/{sha256}", "snapshot", adapter.round, half)
-
-    def _restored(self, adapter: Adapter) -> Adapter:
-        """The adapter after the last round that has ended: the checkpoint or the initial one, moved by the rounds behind it."""
-        checkpoint = self._store.folder / CHECKPOINT
-        if checkpoint.exists():  # of the last round, or of the one before it
-            pieces = map_tensors(checkpoint, error=StateError)
-            kept = {name: np.array(piece) for name, piece in pieces.items()}
-            if (row := self._store.round_after_which(adapter.restored(kept, 0).sha256)) is not None:
-                adapter = adapter.restored(kept, row.number)
-        rows = self._store.ended_after(adapter.round, self.settings.rounds)
-        for row in rows:
-            adapter = adapter.after(self._step(row, StepTexts(row.coefficients or "", row.guided, row.half)))
-        if rows and adapter.sha256 != rows[-1].adapter:
-            raise StateError(
-                str(self._store.folder),
-                got="rounds that lead to another adapter than they did",
-                expected="the adapter of the last round",
-                next_step="Restore the state from a copy",
-            )
-        return adapter
-
-
-def _normal(coefficient: float) -> float:
-    return coefficient if abs(coefficient) >= LEAST_NORMAL else 0.0
-
-
-def _nothing(round: RoundRow) -> StepTexts:
-    """The step of a round that changes nothing, because float32 cannot hold what it would change."""
-    _log.warning("round %d changes nothing: numbers or rate are too large for float32", round.number)
-    zeros = coefficients_text([0.0] * round.directions)
-    return StepTexts(zeros, zeros if round.guidance else None, half=False)

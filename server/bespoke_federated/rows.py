@@ -46,6 +46,12 @@ class RoundRow(NamedTuple):
     def directions(self) -> int:
         return self.measured.groups * self.measured.each
 
+    @property
+    def texts(self) -> StepTexts:
+        """The step, once its coefficients are there."""
+        assert self.coefficients is not None
+        return StepTexts(self.coefficients, self.guided, self.half)
+
 
 class StepTexts(NamedTuple):
     """The step of a round as documents have it: `coefficients_text` of c, and of c' where there is guidance."""

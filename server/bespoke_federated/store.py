@@ -12,14 +12,17 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from bespoke.errors import StateError, StateLocked
 from bespoke.rules.guidance import Squares
 from bespoke.rules.round_documents import ReceivedFile
+from bespoke_federated.adapter import Received
 from bespoke_federated.directions import Directions
 from bespoke_federated.rows import Assignment, Device, KeptFile, RoundRow, StepTexts, Token
 
@@ -103,6 +106,7 @@ class Store:
     def __init__(self, folder: Path, *, serves: bool = False) -> None:
         """Opens the state or makes it. `serves`: as the only process that does."""
         self.folder = folder
+        self.shapes_of_guidance: Mapping[str, Received] = {}
         self._lock = threading.RLock()
         self._locked: int | None = None
         try:
@@ -198,6 +202,14 @@ class Store:
         """The rounds behind one that have ended, in their order, at most so many."""
         sql = f"SELECT {_ROUND} FROM rounds WHERE number > ? AND state = 'ended' ORDER BY number LIMIT ?"
         return [row for found in self._all(sql, number, most) if (row := self._round(found))]
+
+    def guidance_of(self, number: int) -> dict[str, np.ndarray]:
+        """The guidance of a round by name. `shapes_of_guidance` says what it looks like."""
+        row, arrays = self.round(number), {}
+        for file in row.guidance if row else ():
+            shape, dtype = self.shapes_of_guidance[file.name]
+            arrays[file.name] = np.fromfile(self.folder / FILES / file.sha256, dtype).reshape(shape)
+        return arrays
 
     def coefficient_bytes_after(self, number: int) -> int:
         sql = """SELECT COALESCE(SUM(LENGTH(coefficients) + guidance_bytes), 0) FROM rounds

@@ -65,6 +65,7 @@ class Served:
     """A server over its state."""
 
     def __init__(self, bundle: Path, state: Path, clock: ManualClock, settings: dict[str, Any]) -> None:
+        led = settings.pop("led", False)
         limits = {name: settings.pop(name) for name in list(settings) if name.startswith("limit_")}
         self.settings = RoundSettings(**{**DEFAULTS, "deadline_seconds": 100.0, **settings})
         self.clock = clock
@@ -75,6 +76,7 @@ class Served:
             self.settings,
             Limits(**{name.removeprefix("limit_"): value for name, value in limits.items()}),
             clock,
+            led,
         )
         self.app = application(self.edge)
 

@@ -31,7 +31,7 @@ class RunningEdge:
     """A server that runs. `url`, `state`, and `ca_file` for clients that are to trust it.
 
     tls:      whether it speaks HTTPS, with a certificate for localhost
-    settings: options of `serve`, with underscores
+    settings: options of `serve`, with underscores; True: one without a value
     """
 
     def __init__(self, bundle: Path, private_key: bytes, place: Path, *, tls: bool, **settings: object) -> None:

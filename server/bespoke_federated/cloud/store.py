@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a cloud must not lose, in SQLite: its rounds, which edges share them, and what each has collected.
+
+A commit waits for the disk. So an order that went out speaks of what the next run of a killed cloud still knows.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+
+from bespoke.errors import StateError, StateLocked
+from bespoke_federated.led.documents import Collected
+from bespoke_federated.rows import StepTexts
+
+__all__ = ["CloudRound", "CloudStore", "EdgeShare", "rounds_ended"]
+
+VERSION = 1
+DATABASE, LOCK = "cloud.sqlite", "cloud.lock"
+BUSY_SECONDS = 30.0
+
+SCHEMA = """
+CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE rounds (
+    number INTEGER PRIMARY KEY,
+    groups INTEGER NOT NULL,
+    each INTEGER NOT NULL,
+    opened REAL NOT NULL,
+    coefficients TEXT,  -- once it has ended
+    half INTEGER,
+    adapter TEXT
+) STRICT;
+CREATE TABLE shares (
+    round INTEGER NOT NULL,
+    edge TEXT NOT NULL,
+    first_group INTEGER NOT NULL,
+    groups INTEGER NOT NULL,
+    devices INTEGER NOT NULL,
+    collected TEXT,  -- Collected, once this edge has closed the round and the cloud knows what came
+    UNIQUE (round, edge)
+) STRICT;
+CREATE TABLE edges (
+    edge TEXT PRIMARY KEY,
+    most_rounds INTEGER NOT NULL  -- of the device that sent numbers in most rounds
+) STRICT;
+"""
+
+
+class CloudRound(NamedTuple):
+    """A round. It has ended where it has an adapter."""
+
+    number: int
+    groups: int
+    each: int
+    coefficients: str | None
+    half: bool
+    adapter: str | None
+
+    @property
+    def texts(self) -> StepTexts:
+        """The step, once the round has ended."""
+        assert self.coefficients is not None
+        return StepTexts(self.coefficients, None, self.half)
+
+
+class EdgeShare(NamedTuple):
+    """An edge's share in a round."""
+
+    edge: str
+    first_group: int
+    groups: int
+    devices: int
+    collected: Collected | None
+
+
+_ROUND = "number, groups, each, coefficients, half, adapter"
+
+
+class CloudStore:
+    """The database of a cloud's state folder. One process at a time has it open."""
+
+    def __init__(self, folder: Path, facts: dict[str, str]) -> None:
+        """Opens the state or makes it. Raises StateError where it belongs to something else than these facts."""
+        self.folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._locked = _locked(folder)
+            self._database = sqlite3.connect(folder / DATABASE, timeout=BUSY_SECONDS, isolation_level=None)
+            self._prepare(facts)
+        except (OSError, sqlite3.Error) as error:
+            raise _unusable(folder, type(error).__name__, "a folder with a cloud's state, or an empty one") from None
+
+    def close(self) -> None:
+        self._database.close()
+        os.close(self._locked)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Makes all changes of its body or none."""
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._database.execute("COMMIT")
+        except BaseException:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            raise
+
+    def round(self, number: int) -> CloudRound | None:
+        rows = self._rounds("WHERE number = ?", number)
+        return rows[0] if rows else None
+
+    def last_round(self) -> CloudRound | None:
+        rows = self._rounds("ORDER BY number DESC LIMIT 1")
+        return rows[0] if rows else None
+
+    def last_ended(self) -> int:
+        """The number of the last round that has ended; 0: none."""
+        return int(self._all("SELECT COALESCE(MAX(number), 0) FROM rounds WHERE adapter IS NOT NULL")[0][0])
+
+    def opened(self, number: int) -> float:
+        """When a round was opened, by the calendar."""
+        return float(self._all("SELECT opened FROM rounds WHERE number = ?", number)[0][0])
+
+    def round_after_which(self, adapter: str) -> CloudRound | None:
+        """The last round after which the adapter had this hash."""
+        rows = self._rounds("WHERE adapter = ? ORDER BY number DESC LIMIT 1", adapter)
+        return rows[0] if rows else None
+
+    def ended_after(self, number: int, most: int) -> list[CloudRound]:
+        return self._rounds("WHERE number > ? AND adapter IS NOT NULL ORDER BY number LIMIT ?", number, most)
+
+    def open_round(self, number: int, groups: int, each: int, shares: list[EdgeShare], now: float) -> None:
+        with self.transaction():
+            self._all("INSERT INTO rounds VALUES (?, ?, ?, ?, NULL, NULL, NULL)", number, groups, each, now)
+            for share in shares:
+                self._all("INSERT INTO shares VALUES (?, ?, ?, ?, ?, NULL)", number, *share[:4])
+
+    def guidance_of(self, number: int) -> dict[str, np.ndarray]:
+        """The rounds of a cloud have none."""
+        return {}
+
+    def end_round(self, number: int, step: StepTexts, adapter: str) -> None:
+        sql = "UPDATE rounds SET coefficients = ?, half = ?, adapter = ? WHERE number = ? AND adapter IS NULL"
+        self._all(sql, step.coefficients, int(step.half), adapter, number)
+
+    def shares(self, number: int) -> list[EdgeShare]:
+        """By edge, in the order of their directions."""
+        sql = "SELECT edge, first_group, groups, devices, collected FROM shares WHERE round = ? ORDER BY rowid"
+        return [EdgeShare(*row[:4], row[4] and Collected.model_validate_json(row[4])) for row in self._all(sql, number)]
+
+    def collect(self, edge: str, collected: Collected) -> None:
+        """Keeps what came of an edge's share in a round that has not ended. What is there stays."""
+        sql = """UPDATE shares SET collected = ? WHERE round = ? AND edge = ? AND collected IS NULL
+                 AND EXISTS (SELECT 1 FROM rounds WHERE number = round AND adapter IS NULL)"""
+        self._all(sql, collected.model_dump_json(), collected.round, edge)
+
+    def counted(self, number: int, edge: str) -> bool:
+        """Whether an edge's numbers were there when a round ended."""
+        sql = "SELECT 1 FROM shares WHERE round = ? AND edge = ? AND collected IS NOT NULL"
+        return bool(self._all(sql, number, edge))
+
+    def note_edge(self, edge: str, most_rounds: int) -> None:
+        self._all("INSERT OR REPLACE INTO edges VALUES (?, ?)", edge, most_rounds)
+
+    def most_rounds(self) -> int:
+        """Rounds of the device, of all edges, that sent numbers in most of them."""
+        return int(self._all("SELECT COALESCE(MAX(most_rounds), 0) FROM edges")[0][0])
+
+    def _rounds(self, rest: str, *values: Any) -> list[CloudRound]:
+        rows = self._all(f"SELECT {_ROUND} FROM rounds {rest}", *values)
+        return [CloudRound(*row[:4], bool(row[4]), row[5]) for row in rows]
+
+    def _all(self, sql: str, *values: Any) -> list[Any]:
+        return self._database.execute(sql, values).fetchall()
+
+    def _prepare(self, facts: dict[str, str]) -> None:
+        self._database.execute("PRAGMA journal_mode = WAL")
+        self._database.execute("PRAGMA synchronous = FULL")
+        with self.transaction():
+            version = self._all("PRAGMA user_version")[0][0]
+            if version == 0:
+                for statement in SCHEMA.split(";\n"):
+                    self._database.execute(statement)
+                self._database.execute(f"PRAGMA user_version = {VERSION}")
+                self._database.executemany("INSERT INTO about VALUES (?, ?)", list(facts.items()))
+            elif version != VERSION:
+                raise _unusable(self.folder, f"state of version {version}", f"version {VERSION}")
+            if dict(self._all("SELECT key, value FROM about")) != facts:
+                raise _unusable(self.folder, "the state of another bundle", "that of the bundle that is led")
+
+
+def rounds_ended(folder: Path) -> int:
+    """How many rounds of a cloud's state have ended, while a cloud runs or not."""
+    if not (folder / DATABASE).exists():
+        return 0
+    with closing(sqlite3.connect(f"file:{quote(str(folder / DATABASE))}?mode=ro", uri=True)) as database:
+        return int(database.execute("SELECT COUNT(*) FROM rounds WHERE adapter IS NOT NULL").fetchone()[0])
+
+
+def _locked(folder: Path) -> int:
+    """A lock that ends with the process."""
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise StateLocked(
+            str(folder), got="a cloud that runs already", expected="none", next_step="Stop it, or name another folder"
+        ) from None
+    return descriptor
+
+
+def _unusable(folder: Path, got: str, expected: str) -> StateError:
+    return StateError(str(folder), got=got, expected=expected, next_step="Name another folder for the state")
