@@ -17,7 +17,7 @@ from bespoke_federated.settings import Limits, RoundSettings
 from bespoke_federated.signing import sign
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
-from small_bundle import PRIVATE
+from tests.support.federation_key import PRIVATE
 
 from bespoke.bundle.reader import read_bundle
 from bespoke.bundle.signature import ROUND_DOCUMENT, public_key_of

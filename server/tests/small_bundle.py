@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.support.federation_key import PRIVATE
 from tests.unit.bundle.example import groups, manifest_document
 
 from bespoke.bundle.manifest import Manifest
@@ -20,11 +21,6 @@ from bespoke.rules.noise import noise
 PIECES = {"block_00.q_proj.lora_B": (8, 2), "block_00.v_proj.lora_B": (4, 2)}
 CODE_BYTES = 12  # of a column of guidance: two codes each
 SEED = 7
-# It protects nothing.
-PRIVATE = b"""-----BEGIN PRIVATE KEY-----
-MC4CAQAwBQYDK2VwBCIEIJ5IQJbfKe4bm76b3oSfhJUBIT58Vrs0guN4bW4rGA3y
------END PRIVATE KEY-----
-"""
 
 
 def write_bundle(

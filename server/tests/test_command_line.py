@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from small_bundle import PRIVATE
+from tests.support.federation_key import PRIVATE
 
 from bespoke.bundle.signature import public_key_of
 

@@ -18,8 +18,9 @@ from bespoke_federated.cloud.store import DATABASE, rounds_ended
 from bespoke_federated.edge import made_tokens
 from bespoke_federated.store import Store
 from federation_client import Client
-from small_bundle import PRIVATE, by_hand
+from small_bundle import by_hand
 from test_command_line import COMMAND, free_port
+from tests.support.federation_key import PRIVATE
 
 from bespoke.errors import ConfigError
 from bespoke.rules.federation import rounded

@@ -23,7 +23,7 @@ from bespoke_federated.edge import Edge, made_tokens
 from bespoke_federated.settings import RoundSettings
 from bespoke_federated.store import Store
 from federation_client import Client
-from small_bundle import PRIVATE
+from tests.support.federation_key import PRIVATE
 
 from bespoke.bundle.reader import read_bundle
 from bespoke.rules.aggregation import step_of

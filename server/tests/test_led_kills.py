@@ -18,8 +18,9 @@ from bespoke_federated.led.rounds import LedRounds
 from bespoke_federated.settings import RoundSettings
 from federation_client import Served
 from led_edges import Edges, rounds_of, take_part
-from small_bundle import PRIVATE, by_hand
+from small_bundle import by_hand
 from test_led import ended, numbers_of, order, steps
+from tests.support.federation_key import PRIVATE
 
 from bespoke.bundle.reader import read_bundle
 from bespoke.rules.federation import rounded

@@ -17,8 +17,9 @@ from bespoke_federated.led.documents import Refusal, Standing
 from bespoke_federated.led.socket import SOCKET, LedSocket, told
 from federation_client import Served
 from led_edges import rounds_of
-from small_bundle import PRIVATE, by_hand
+from small_bundle import by_hand
 from test_led import order
+from tests.support.federation_key import PRIVATE
 
 from bespoke.errors import ConfigError, ServerError
 

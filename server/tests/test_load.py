@@ -28,8 +28,8 @@ from bespoke_federated.adapter import Adapter
 from bespoke_federated.edge import made_tokens
 from bespoke_federated.store import Store
 from federation_client import Client
-from small_bundle import PRIVATE
 from tests.benchmarks.figures import write_table
+from tests.support.federation_key import PRIVATE
 
 from bespoke.bundle.reader import read_bundle
 

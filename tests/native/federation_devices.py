@@ -19,14 +19,9 @@ from bespoke.rules.batches import Row, evaluation_batches
 from bespoke.rules.federation import Direction
 from tests.support import federation as f
 from tests.support.bundles import made_once
+from tests.support.federation_key import PRIVATE
 from tests.support.federation_server import Server
 from tests.unit.bundle.example import replace_manifest
-
-# The same in all processes of the tests, which share a bundle. It protects nothing.
-PRIVATE = b"""-----BEGIN PRIVATE KEY-----
-MC4CAQAwBQYDK2VwBCIEIJ5IQJbfKe4bm76b3oSfhJUBIT58Vrs0guN4bW4rGA3y
------END PRIVATE KEY-----
-"""
 
 
 @pytest.fixture(scope="session")

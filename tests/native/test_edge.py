@@ -13,9 +13,10 @@ from safetensors.numpy import save_file
 
 from bespoke import PersonalModel
 from tests.native.edge_device import EdgeDevice
-from tests.native.federation_devices import PRIVATE, exact, with_federation
+from tests.native.federation_devices import exact, with_federation
 from tests.support import federation as f
 from tests.support.federation_edge import RunningEdge, running_edge
+from tests.support.federation_key import PRIVATE
 
 __all__ = ["exact"]
 

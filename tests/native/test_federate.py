@@ -17,9 +17,10 @@ import pytest
 from bespoke import FederationClient, PersonalModel, learn_together
 from bespoke.errors import ConfigError, ServerError, StateError
 from bespoke.federated_device import DeviceKey
-from tests.native.federation_devices import PRIVATE, exact, joined, with_federation
+from tests.native.federation_devices import exact, joined, with_federation
 from tests.support.checks import full, new_seed, record_check
 from tests.support.federation_edge import RunningEdge, running_edge
+from tests.support.federation_key import PRIVATE
 from tests.support.reading import select
 from tests.unit.cli.commands import bespoke
 

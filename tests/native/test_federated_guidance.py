@@ -18,9 +18,10 @@ from bespoke.rules.federation import adapter_hash
 from bespoke.rules.guidance import files_of, unpacked
 from tests.native.conftest import compile_core
 from tests.native.edge_device import EdgeDevice
-from tests.native.federation_devices import PRIVATE, exact, example, with_federation
+from tests.native.federation_devices import exact, example, with_federation
 from tests.support import federation as f
 from tests.support.federation_edge import running_edge
+from tests.support.federation_key import PRIVATE
 
 __all__ = ["exact"]
 

@@ -24,9 +24,10 @@ from bespoke import FederationClient, PersonalModel, learn_together
 from bespoke.errors import ServerError
 from bespoke.rules.aggregation import step_of
 from bespoke.rules.federation import coefficients_of
-from tests.native.federation_devices import PRIVATE, exact, joined, with_federation
+from tests.native.federation_devices import exact, joined, with_federation
 from tests.support.checks import full, record_check
 from tests.support.federation_edge import COMMAND, PYTHON, RunningEdge, running_edge
+from tests.support.federation_key import PRIVATE
 from tests.support.reading import select
 
 __all__ = ["exact"]

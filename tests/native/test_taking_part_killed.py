@@ -13,8 +13,9 @@ import pytest
 
 from bespoke import PersonalModel
 from tests.native.core_lab import Core, faults_library
-from tests.native.federation_devices import PRIVATE, exact, with_federation
+from tests.native.federation_devices import exact, with_federation
 from tests.support.faulty import KILL_AFTER, KILL_BEFORE, KILL_TORN
+from tests.support.federation_key import PRIVATE
 from tests.support.federation_server import Server
 from tests.support.reading import read_state, select_all
 

@@ -20,9 +20,9 @@ import numpy as np
 from tests.benchmarks.federated.intents import Sentences, World
 from tests.benchmarks.federated.parties import BATCH, PROJECTIONS, Party, Place, bundle_of
 from tests.benchmarks.federated.rounds import PROBED, Run
-from tests.native.federation_devices import PRIVATE
 from tests.support.federation import written
 from tests.support.federation_edge import RunningEdge, running_edge
+from tests.support.federation_key import PRIVATE
 from tests.unit.bundle.example import replace_manifest
 
 from bespoke.bundle.federation_record import seed_of
