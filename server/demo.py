@@ -64,27 +64,20 @@ def show(out: Path, rounds: int) -> int:
         ]
         lead = [*COMMAND, "cloud", out / "together.bundle", "--state", out / "cloud", "--edge", out / "edge", *settings]
         say("cloud", "starts Flower: a SuperLink, a SuperNode for the edge, and a run")
-        cloud = stack.enter_context(running(lead, subprocess.PIPE))
+        cloud = stack.enter_context(running(lead, out / "cloud.log", subprocess.PIPE))
         devices = []
         for number, token in enumerate(tokens, 1):
-            part = [
-                sys.executable,
-                __file__,
-                "--out",
-                out,
-                "--device",
-                f"device {number}",
-                "--url",
-                url,
-                "--token",
-                token,
-            ]
-            devices.append(stack.enter_context(running(part)))
+            name = f"device {number}"
+            part = [sys.executable, __file__, "--out", out, "--device", name, "--url", url, "--token", token]
+            devices.append(stack.enter_context(running(part, out / f"device_{number}.log")))
         printing = threading.Thread(target=print_told, args=(cloud.stdout,))
         printing.start()
-        status = cloud.wait()
+        failed = cloud.wait() != 0
         printing.join()
-        return status or max(device.wait(STOP_SECONDS) for device in devices)
+        failed = max(abs(device.wait(STOP_SECONDS)) for device in devices) > 0 or failed
+    if failed:
+        say("demo", f"has failed: read the logs in {out}")
+    return int(failed)
 
 
 def build(out: Path) -> None:
@@ -117,7 +110,7 @@ def start_edge(out: Path, stack: ExitStack) -> str:
         port = free.getsockname()[1]
     serve = [*COMMAND, "serve", out / "together.bundle", "--key", out / "server.pem", "--state", out / "edge"]
     serve += ["--tls-cert", out / "tls-cert.pem", "--tls-key", out / "tls-key.pem", "--port", str(port)]
-    edge = stack.enter_context(running([*serve, "--led", "--retry-seconds", "0"], subprocess.DEVNULL))
+    edge = stack.enter_context(running([*serve, "--led", "--retry-seconds", "0"], out / "edge.log", subprocess.DEVNULL))
     ends = time.monotonic() + START_SECONDS
     while edge.poll() is None and time.monotonic() < ends:
         try:
@@ -160,21 +153,18 @@ def take_part(out: Path, name: str, url: str, token: str) -> int:
             if learned.followed:
                 say(name, f"took the step of round {learned.round}")
             time.sleep(ASK_SECONDS)
-        status = model.federation.status()
-        say(
-            name,
-            f"is done: {status.rounds_sent} numbers, {status.bytes_sent} bytes sent, {status.spent:g} of its budget",
-        )
+        status, sent = model.federation.status(), client.key.traffic().bytes_sent
+        say(name, f"is done: {status.rounds_sent} numbers in {sent} bytes, {status.spent:g} of its budget spent")
     return 0
 
 
 @contextmanager
-def running(command: list[object], stdout: int | None = None) -> Iterator[subprocess.Popen[str]]:
-    """A process that is stopped at the end."""
+def running(command: list[object], log: Path, stdout: int | None = None) -> Iterator[subprocess.Popen[str]]:
+    """A process that is stopped at the end. Its errors go into a log."""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(
-        list(map(str, command)), stdout=stdout, stderr=subprocess.DEVNULL, text=True, env=environment
-    )
+    with log.open("w") as errors:
+        arguments = list(map(str, command))
+        process = subprocess.Popen(arguments, stdout=stdout, stderr=errors, text=True, env=environment)
     try:
         yield process
     finally:
