@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import scipy.stats
 from tests.benchmarks.federated.intents import Sentences, World, world
-from tests.benchmarks.federated.parties import BATCH, CLOUD_ROWS, COLUMNS, EPSILON, PROJECTIONS, Party, Place
-from tests.benchmarks.federated.rounds import PROBE_RADIUS, Run, Simulation
+from tests.benchmarks.federated.parties import BATCH, CLOUD_ROWS, COLUMNS, PROJECTIONS, Party, Place
+from tests.benchmarks.federated.rounds import PROBED, Run, Simulation
 from tests.benchmarks.federated.runs import keep, kept_lines
 from tests.support.federation import flat_noise, written
 
@@ -106,7 +106,7 @@ def tellings(place: Place, of: World, devices: Party, cloud: Party, adapter: np.
     def along(direction: np.ndarray, batch: Sentences) -> list[float]:
         shutil.rmtree(folder, ignore_errors=True)
         written(files_of(basis_of(direction[None], COLUMNS), devices.shapes), folder)
-        return devices.measure([(batch, Along(0, 0.0, PROBE_RADIUS / EPSILON))], {**at, "guidance": str(folder)})
+        return devices.measure([(batch, Along(0, 0.0, PROBED))], {**at, "guidance": str(folder)})
 
     def sent_by(measure: Callable[[int, Sentences], list[float]], expected: np.ndarray) -> Numbers:
         sides = [np.array([measure(number, batch) for number, batch in enumerate(some)]) for some in batches[:2]]
