@@ -21,6 +21,7 @@ MODULES = (
     "BespokeBackground",
     "BespokeCoreML",
     "BespokeDelivery",
+    "BespokeFederation",
     "BespokeFoundationModels",
     "BespokeMLX",
     "Foundation",
