@@ -35,11 +35,11 @@ public struct DeviceKey: Sendable {
     /// The public key as SubjectPublicKeyInfo in DER. Makes the key if there is none.
     public func publicKey() throws -> Data {
         let kept = try file.change { content in
-            let there = try content ?? DeviceFile.Content(key: keys.makeKey())
+            let there = try content ?? DeviceFile.Content(key: used(keys.makeKey))
             content = there
             return there.key
         }
-        return try keys.publicKey(of: kept)
+        return try used { try keys.publicKey(of: kept) }
     }
 
     /// The server that has let this device in; nil: none has.
@@ -93,12 +93,12 @@ public struct DeviceKey: Sendable {
             content = there
             return (there.key, there.counter)
         }
-        let device = try SignedRequest.device(of: keys.publicKey(of: kept))
+        let device = try SignedRequest.device(of: used { try keys.publicKey(of: kept) })
         let bytes = SignedRequest.bytes(method: method, path: path, body: body, device: device, round: round, counter: counter)
         return [
             SignedRequest.deviceHeader: device,
             SignedRequest.counterHeader: "\(counter)",
-            SignedRequest.signatureHeader: SignedRequest.header(of: try keys.signature(of: bytes, by: kept)),
+            SignedRequest.signatureHeader: SignedRequest.header(of: try used { try keys.signature(of: bytes, by: kept) }),
         ]
     }
 
@@ -109,6 +109,17 @@ public struct DeviceKey: Sendable {
             guard var noted = content else { return }
             change(&noted)
             content = noted
+        }
+    }
+
+    /// What a key store says of a key that it does not know is an error of its own.
+    private func used<Result>(_ work: () throws -> Result) throws -> Result {
+        do {
+            return try work()
+        } catch let error as FederationError {
+            throw error
+        } catch {
+            throw refused("a key that cannot be used: \(error)", "Leave the federation and join again.")
         }
     }
 

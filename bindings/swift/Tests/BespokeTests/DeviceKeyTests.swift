@@ -83,6 +83,15 @@ import Testing
         }
     }
 
+    @Test func aKeyOfAnotherDeviceIsRefused() async throws {
+        try await withKey { key, file in
+            _ = try key.publicKey()
+            let other = DeviceKey(file: file, keys: SecureEnclaveKeys())
+            let error = #expect(throws: FederationError.self) { try other.publicKey() }
+            #expect(error?.kind == .key && error?.got.hasPrefix("a key that cannot be used") == true)
+        }
+    }
+
     @Test func aCounterAtItsEndSignsNothing() async throws {
         try await withKey { key, file in
             _ = try sign(key)
