@@ -3,6 +3,7 @@
 import BackgroundTasks
 import Bespoke
 import BespokeBackground
+import BespokeFederation
 import BespokeFoundationModels
 import Foundation
 import FoundationModels
@@ -46,4 +47,14 @@ func sessions(model: PersonalModel) async throws {
     _ = LanguageModelSession(model: model)  // wrong
     _ = GenerationOptions(temperature: "hot")  // wrong
     _ = PersonalLanguageModel(model).capabilities.contains("tools")  // wrong
+}
+
+func together(model: PersonalModel, state: URL, client: FederationClient) async throws {
+    _ = DeviceKey(file: "alice.device")  // wrong
+    _ = try FederationClient(server: "https://learn.example", device: DeviceKey(file: state))  // wrong
+    _ = try await model.learnTogether("https://learn.example")  // wrong
+    _ = try await model.learnTogether(client, rounds: "all")  // wrong
+    try await model.federation.respond(model.federation.request(), "an answer")  // wrong
+    try await model.federation.leave(deleting: client)  // wrong
+    client.device.counter = 0  // wrong
 }

@@ -21,6 +21,7 @@ MODULES = (
     "BespokeBackground",
     "BespokeCoreML",
     "BespokeDelivery",
+    "BespokeFederation",
     "BespokeFoundationModels",
     "BespokeMLX",
     "Foundation",
@@ -92,7 +93,7 @@ def test_wrong_uses_do_not_type_check(name: str, compiled: str) -> None:
 def type_check(*arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
     """With all modules of the package and the stubs."""
     modules = ["-I", BUILT / "debug" / "Modules", "-I", PACKAGE / "Sources" / "CBespoke"]
-    modules += ["-I", BUILT / "debug" / "CBespokeMLX.build"]
+    modules += ["-I", BUILT / "debug" / "CBespokeMLX.build", "-I", PACKAGE / "Tests" / "Stubs" / "CLibcrypto"]
     return toolchain("swiftc", "-typecheck", "-swift-version", "6", *modules, *arguments, check=check)
 
 

@@ -33,7 +33,7 @@ def train_report(answer: Mapping[str, Any]) -> TrainReport:
         "step_peak_bytes": tuple(values["step_peak_bytes"]),
         "step_seconds": tuple(values["step_seconds"]),
         "memory": MemoryReport(**_values(MemoryReport, values["memory"]), enforced_by=answer["enforced_by"]),
-        "seconds_by_stage": {stage: stages.get(stage, 0.0) for stage in STAGES},
+        "seconds_by_stage": {stage: stages[stage] for stage in STAGES},
         "judgements": tuple(
             JudgedStep(judgement["step"], _number(judgement["loss"], "inf")) for judgement in values["judgements"]
         ),

@@ -76,7 +76,8 @@ std::string report_json(const TrainReport& report, const Trained& trained) {
   const auto& seconds = report.seconds;
   const char* const runtime = "core";
   const auto& step_seconds = trained.step_seconds;
-  const auto& seconds_by_stage = report.seconds_by_stage;
+  std::map<std::string, double> seconds_by_stage = report.seconds_by_stage;
+  for (const char* stage : kStageNames) seconds_by_stage.emplace(stage, 0);  // of a call that took no step
   const Ordered memory_columns = {{"anonymous", column(peaks, &Footprint::anonymous)},
                                   {"shmem", column(peaks, &Footprint::shmem)},
                                   {"swap", column(peaks, &Footprint::swap)},

@@ -13,11 +13,15 @@ public final class PersonalModel: Sendable {
     /// The user's examples.
     public let examples: Examples
 
+    /// The user's part in what the users of the app learn together.
+    public let federation: Federation
+
     private let handle: Handle
 
     private init(_ handle: Handle) {
         self.handle = handle
         examples = Examples(handle: handle)
+        federation = Federation(handle: handle)
     }
 
     // MARK: - Opening and closing

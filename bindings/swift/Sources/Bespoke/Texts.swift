@@ -17,8 +17,16 @@ final class Texts {
 
     /// Empty for nil.
     func callAsFunction(_ text: String?) -> bespoke_text {
-        guard let text, !text.isEmpty else { return bespoke_text() }
-        let copy = copied(Array(text.utf8))
+        given(text.map { Array($0.utf8) } ?? [])
+    }
+
+    func callAsFunction(_ bytes: Data) -> bespoke_text {
+        given(bytes)
+    }
+
+    private func given(_ bytes: some Collection<UInt8>) -> bespoke_text {
+        guard !bytes.isEmpty else { return bespoke_text() }
+        let copy = copied(bytes)
         return bespoke_text(data: copy.bindMemory(to: CChar.self).baseAddress, size: copy.count)
     }
 

@@ -33,16 +33,18 @@ extension Outcome {
 
 /// Learns in slices for as long as it may. The model is closed when it returns: a suspended app must not hold the locks of its state.
 struct Learner: Sendable {
-    let settings: BackgroundSettings
-    let device: @Sendable () -> DeviceState
+    private let settings: BackgroundSettings
+    private let pace: Pace
 
-    /// Errors that may be over the next time.
-    private static let passing: Set<BespokeError.Kind> = [.stateLocked, .unavailable, .busy, .budgetExceeded, .diskFull]
+    init(settings: BackgroundSettings, device: @escaping @Sendable () -> DeviceState) {
+        self.settings = settings
+        pace = Pace(options: settings.options, reserveMb: settings.reserveMb, device: device)
+    }
 
     /// Cancelled with its task, at the next instruction of the core.
     func learn(_ onProgress: @escaping @Sendable (CallProgress) -> Void) async -> Outcome {
         do {
-            guard share() != nil else { return .goesOn(nil) }
+            guard pace.share != nil else { return .goesOn(nil) }
             let model = try await PersonalModel.open(bundle: settings.bundle, state: settings.state, options: settings.options)
             let outcome = await self.outcome(of: model, onProgress)
             try? await model.close()
@@ -56,8 +58,7 @@ struct Learner: Sendable {
         of model: PersonalModel, _ onProgress: @escaping @Sendable (CallProgress) -> Void
     ) async -> Outcome {
         do {
-            let ofBundle = try await model.describe().memoryBytes.map { Double($0) / 1e6 }
-            let budget = settings.options.memoryMb ?? ofBundle
+            let budget = try await pace.budget(of: model)
             var training = settings.training
             training.seconds = settings.sliceSeconds
             var last: TrainReport?
@@ -66,19 +67,19 @@ struct Learner: Sendable {
                 for await _ in DeviceState.memoryWarnings { isShort.withLock { $0 = true } }
             }
             defer { warnings.cancel() }
-            while !Task.isCancelled, let share = self.share() {
+            while !Task.isCancelled, let share = pace.share {
                 if isShort.withLock({ $0 }) {
                     isShort.withLock { $0 = false }
                     try await model.trim()
                 }
-                try adapt(model, share, budget, added: 0)
+                try pace.adapt(model, share, budget)
                 let grown = Growth()
                 let report = try await model.train(training) { progress in
                     onProgress(progress)
                     let added = grown.bytes(at: progress)
                     guard progress.phase == .step else { return }
-                    if let share = self.share(), !isShort.withLock({ $0 }) {
-                        try? adapt(model, share, budget, added: added)
+                    if let share = pace.share, !isShort.withLock({ $0 }) {
+                        try? pace.adapt(model, share, budget, added: added)
                     } else {
                         try? model.interrupt()
                     }
@@ -96,25 +97,8 @@ struct Learner: Sendable {
     private func outcome(of error: any Error) -> Outcome {
         switch error {
         case is CancellationError: .goesOn(nil)
-        case let error as BespokeError where Self.passing.contains(error.kind): .waits(error)
+        case let error as BespokeError where error.isPassing: .waits(error)
         default: .failed(error)
-        }
-    }
-
-    /// The share of the time in which to compute; nil: stop. iOS ends an app that computes in the background for more than 80% of a minute,
-    /// summed over its threads.
-    private func share() -> Double? {
-        guard case .goOn(let share) = device().advice else { return nil }
-        return min(share, 0.75 / Double(settings.options.threads ?? ProcessInfo.processInfo.activeProcessorCount))
-    }
-
-    /// `budget`: MB that training may take where the process has them. `added`: bytes that the call has taken already, which the system no
-    /// longer counts as available.
-    private func adapt(_ model: PersonalModel, _ share: Double, _ budget: Double?, added: Int64) throws {
-        try model.setPace(share)
-        if let available = device().availableBytes {
-            let free = max(1, Double(available + added) / 1e6 - settings.reserveMb)
-            try model.setLimit(memoryMb: min(free, budget ?? free))
         }
     }
 }

@@ -15,7 +15,7 @@ public struct DeliveryProgress: Hashable, Sendable {
     public let of: Int64
 }
 
-/// A bundle that comes from a server into a folder. This module alone makes requests to a network.
+/// A bundle that comes from a server into a folder. This module and BespokeFederation make requests to a network, and no other.
 ///
 /// What has come stays when a connection is cut or the app is ended, and the next call asks for the rest. The core installs what has come
 /// whole and holds every file against its hash; until then the bundle that was there stays as it is.

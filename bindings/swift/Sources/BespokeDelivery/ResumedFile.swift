@@ -58,12 +58,12 @@ struct ResumedFile {
                 request.setValue(known, forHTTPHeaderField: "If-Range")
             }
         }
-        let reception = Reception(from: have, of: archive.bytes, begin: begin, onBytes: onBytes)
-        try await reception.run(request, configuration())
+        let reception = Reception(from: have, of: archive.bytes, place: place, onBytes: onBytes)
+        try await Exchange(reception, redirects: true).run(request, configuration())
     }
 
     /// Says where the bytes of an answer go.
-    private func begin(_ answer: HTTPURLResponse, _ have: Int64) throws -> FileHandle {
+    private func place(_ answer: HTTPURLResponse, _ have: Int64) throws -> FileHandle {
         switch answer.statusCode {
         case 206 where answer.value(forHTTPHeaderField: "Content-Range") == "bytes \(have)-\(archive.bytes - 1)/\(archive.bytes)":
             let file = try FileHandle(forWritingTo: partial)

@@ -10,5 +10,16 @@ func sha256(of file: URL) throws -> String {
     while let piece = try handle.read(upToCount: 1 << 20), !piece.isEmpty {
         hash.update(data: piece)
     }
-    return hash.finalize().map { String($0 >> 4, radix: 16) + String($0 & 15, radix: 16) }.joined()
+    return hexadecimal(hash.finalize())
+}
+
+/// The sha256 of bytes in hexadecimal.
+package func sha256(of bytes: Data) -> String {
+    var hash = SHA256()
+    hash.update(data: bytes)
+    return hexadecimal(hash.finalize())
+}
+
+private func hexadecimal(_ digest: some Sequence<UInt8>) -> String {
+    digest.map { String($0 >> 4, radix: 16) + String($0 & 15, radix: 16) }.joined()
 }
