@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writer of the files that other languages share: schemas, the rules of plans, kinds of errors, enumerations, fields."""
+"""Writer of the files that other languages share: schemas, the rules of plans, kinds of errors, enumerations, fields, vectors."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import kotlin_types
 import swift_types
 from cpp_tables import LICENCE, tables
 from record_schemas import bench_schema, record_schemas
+from signed_request_vectors import vectors
 
 from bespoke import errors
 from bespoke.bundle.manifest_schema import manifest_schema
@@ -70,6 +71,7 @@ def schemas() -> dict[str, str]:
         "verbs.inc": verbs(),
         "remedies.json": json.dumps(remedies(), indent=2) + "\n",
         "errors.json": json.dumps(error_table(), indent=2) + "\n",
+        "signed_request_vectors.json": json.dumps(vectors(), indent=2) + "\n",
     }
 
 
