@@ -8,10 +8,8 @@ import java.util.Base64
 import java.util.concurrent.TimeUnit
 import javax.net.ssl.SSLContext
 import javax.net.ssl.X509TrustManager
-import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.Dispatchers
-import kotlinx.coroutines.async
-import kotlinx.coroutines.coroutineScope
+import kotlinx.coroutines.suspendCancellableCoroutine
 import kotlinx.coroutines.withContext
 import kotlinx.serialization.SerialName
 import kotlinx.serialization.Serializable
@@ -89,16 +87,12 @@ class FederationClient(server: String, val device: Device, trust: X509TrustManag
         answer
     }
 
-    /** Off the caller's dispatcher, and ended with the coroutine. */
-    private suspend fun <T> answer(request: Request, read: (Response) -> T): T = coroutineScope {
+    /** On this thread, and ended with the coroutine. The request has ended when this returns. */
+    private suspend fun <T> answer(request: Request, read: (Response) -> T): T = suspendCancellableCoroutine { waiting ->
         val call = client.newCall(request)
-        val reading = async(Dispatchers.IO) { call.execute().use(read) }
-        try {
-            reading.await()
-        } catch (cancelled: CancellationException) {
-            call.cancel()
-            throw cancelled
-        }
+        waiting.invokeOnCancellation { call.cancel() }
+        // As a result: what a request that was ended throws does not take the place of the cancellation.
+        waiting.resumeWith(runCatching { call.execute().use(read) })
     }
 
     /** What the server says of an error, in its words where they are such. */
