@@ -85,7 +85,9 @@ def kotlin_members() -> Iterator[str]:
         members = re.findall(r"^ {4}(?:override |suspend )*(?:fun|val) (\w+)", body, re.MULTILINE)
         of_companion = re.findall(r"^ {8}(?:suspend fun (\w+)|val (\w+): \w+ get\(\))", body, re.MULTILINE)
         yield from (f"{name}.{member}" for member in (*members, *map("".join, of_companion)))
-    together = modules / "federation" / "src" / "main" / "kotlin" / "dev" / "bespoke" / "federation" / "LearnTogether.kt"
+    together = (
+        modules / "federation" / "src" / "main" / "kotlin" / "dev" / "bespoke" / "federation" / "LearnTogether.kt"
+    )
     yield from re.findall(r"^(?:suspend )?fun (\w+)", together.read_text(encoding="utf-8"), re.MULTILINE)
 
 

@@ -20,6 +20,7 @@ import java.io.IOException
 import java.security.GeneralSecurityException
 import java.security.ProviderException
 import java.time.Duration
+import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.flow.MutableStateFlow
 import kotlinx.coroutines.flow.update
@@ -30,7 +31,7 @@ import kotlinx.coroutines.withContext
  * lost, a cancellation and the system's time-out end it at the next instruction; what was measured is kept and sent the next time.
  * What no second try mends ends it with the reason, until the app calls [Together.schedule] again.
  */
-class FederationWorker(context: Context, parameters: WorkerParameters) : CoroutineWorker(context, parameters) {
+internal class FederationWorker(context: Context, parameters: WorkerParameters) : CoroutineWorker(context, parameters) {
     private val together = LearningTogether.of(inputData)
 
     override suspend fun doWork(): Result = withContext(Dispatchers.Default) {
@@ -50,6 +51,10 @@ class FederationWorker(context: Context, parameters: WorkerParameters) : Corouti
                 SOON
             } catch (_: ProviderException) {
                 SOON
+            } catch (cancelled: CancellationException) {
+                throw cancelled
+            } catch (problem: IllegalStateException) {  // a bundle that is not there, a copy without room
+                return@withContext failed(problem)
             }
             // A new request and not a retry, whose waiting time would grow from time to time.
             next?.let { Together.enqueue(applicationContext, together, it, ExistingWorkPolicy.APPEND_OR_REPLACE) }
@@ -64,7 +69,7 @@ class FederationWorker(context: Context, parameters: WorkerParameters) : Corouti
         if (!model.federation.status().joined) return null
         val client = FederationClient(together.server, Together.device(applicationContext, together))
         if (client.device.server != client.server) {
-            client.enrol(together.token ?: throw ServerError(client.server, "no token", "one, since this server has not let this device in yet", "Schedule it with a token.", FORBIDDEN))
+            client.enrol(together.token ?: throw withoutToken(client.server))
         }
         val learned = carry(model, client, if (left(model) == 0L) together.rounds else 0, together.seconds)
         if (learned.done) return null
@@ -90,6 +95,9 @@ class FederationWorker(context: Context, parameters: WorkerParameters) : Corouti
 
         /** Workers that take part or end now: one that was cancelled counts until its model is closed. */
         val turns = MutableStateFlow(0)
+
+        private fun withoutToken(server: String) =
+            ServerError(server, "no token", "one, since this server has not let this device in yet", "Call Together.schedule with a token.", FORBIDDEN)
 
         private fun isForGood(problem: BespokeError) = when (problem) {
             is BudgetExceeded, is Busy, is Cancelled, is DiskFull, is StateLocked, is Unavailable -> false

@@ -8,7 +8,7 @@ package dev.bespoke.federation
  * @property got what was found
  * @property expected what should be
  * @property nextStep what to do
- * @property status of the server's answer; null: there was none that could be used
+ * @property status of the server's answer, 403 where a token is missing; null: there was no answer that could be used
  * @property retrySeconds the wait that the server asks for; 0 where it asks for none
  */
 class ServerError internal constructor(

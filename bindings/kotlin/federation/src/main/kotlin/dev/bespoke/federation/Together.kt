@@ -81,7 +81,7 @@ object Together {
      * before the user has joined (`model.federation.join()`). Doing so again, for instance at each start of the app, changes nothing; other
      * settings take the place of those before. At most [LearningTogether.rounds] are measured within [LearningTogether.restHours].
      */
-    suspend fun schedule(context: Context, together: LearningTogether): Unit = withContext(Dispatchers.IO) {
+    fun schedule(context: Context, together: LearningTogether) {
         val isKnown = Place(context, together.learning.name).isScheduled(together.text())
         enqueue(context, together, Duration.ZERO, if (isKnown) ExistingWorkPolicy.KEEP else ExistingWorkPolicy.REPLACE)
     }

@@ -51,7 +51,7 @@ class FederationWorkerTest {
         it.federation.join()
     }
 
-    private fun schedule(what: LearningTogether = together) = later { Together.schedule(app, what) }
+    private fun schedule(what: LearningTogether = together) = Together.schedule(app, what)
 
     /** While the main looper, which WorkManager needs, goes on. */
     private fun <T> later(block: suspend () -> T): T = runBlocking {
