@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only the tests of Kotlin need: libbespoke_jni on the installed core, what a program in C takes, the docs' Kotlin, a federation."""
+"""What Kotlin alone is tested with: libbespoke_jni on the installed core, a program in C, the docs' Kotlin, a federation."""
 
 from __future__ import annotations
 

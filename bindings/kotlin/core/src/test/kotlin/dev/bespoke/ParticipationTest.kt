@@ -20,7 +20,7 @@ class ParticipationTest {
         val status = model.federation.status()
         assertNull(status.task)
         assertFalse(status.joined)
-        assertEquals("the bundle", refused { model.federation.join() }.subject.substringBefore(':'))
+        assertEquals("federation", refused { model.federation.join() }.subject)
     }
 
     @Test
