@@ -42,7 +42,8 @@ class Device(private val key: SigningKey, record: File) {
         checkNotNull(key.publicKey())
     }
 
-    internal fun letInBy(server: String): Unit = file.alone { keep(made().copy(server = server)) }
+    /** Null: it is let in no more. */
+    internal fun letInBy(server: String?): Unit = file.alone { keep(made().copy(server = server)) }
 
     /** The counter is on the disk before anything is sent: a process that is killed skips one and repeats none. */
     internal fun sign(method: String, path: String, body: ByteArray, round: Long?): SignedRequest = file.alone {

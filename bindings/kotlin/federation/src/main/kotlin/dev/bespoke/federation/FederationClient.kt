@@ -2,8 +2,6 @@
 package dev.bespoke.federation
 
 import java.io.IOException
-import java.net.URI
-import java.net.URISyntaxException
 import java.util.Base64
 import java.util.concurrent.TimeUnit
 import javax.net.ssl.SSLContext
@@ -16,6 +14,8 @@ import kotlinx.serialization.Serializable
 import kotlinx.serialization.SerializationException
 import kotlinx.serialization.json.Json
 import okhttp3.ConnectionPool
+import okhttp3.HttpUrl.Companion.toHttpUrl
+import okhttp3.HttpUrl.Companion.toHttpUrlOrNull
 import okhttp3.MediaType.Companion.toMediaType
 import okhttp3.OkHttpClient
 import okhttp3.Protocol
@@ -35,7 +35,6 @@ class FederationClient(server: String, val device: Device, trust: X509TrustManag
     /** The server's address, without a slash at its end. */
     val server: String = checked(server)
 
-    private val pathOfServer = URI(this.server).rawPath.orEmpty()
     private val client = OkHttpClient.Builder()
         .connectTimeout(TIMEOUT_SECONDS, TimeUnit.SECONDS)
         .readTimeout(TIMEOUT_SECONDS, TimeUnit.SECONDS)
@@ -70,8 +69,9 @@ class FederationClient(server: String, val device: Device, trust: X509TrustManag
     private suspend fun send(
         method: String, path: String, body: ByteArray?, round: Long?, most: Long, range: String? = null,
     ): ByteArray = withContext(Dispatchers.IO) {
-        val signed = device.sign(method, pathOfServer + path, body ?: ByteArray(0), round)
-        val request = Request.Builder().url(server + path).method(method, body?.toRequestBody(JSON))
+        val url = (server + path).toHttpUrl()
+        val signed = device.sign(method, url.encodedPath, body ?: ByteArray(0), round)  // the path as it is sent
+        val request = Request.Builder().url(url).method(method, body?.toRequestBody(JSON))
             .header(DEVICE_HEADER, signed.device)
             .header(COUNTER_HEADER, "${signed.counter}")
             .header(SIGNATURE_HEADER, signed.signature)
@@ -139,21 +139,16 @@ class FederationClient(server: String, val device: Device, trust: X509TrustManag
         private const val TIMEOUT_SECONDS = 60L
         private const val UNAVAILABLE = 503
         private val JSON = "application/json".toMediaType()
-        private val LOOPBACK = setOf("127.0.0.1", "[::1]", "localhost")
+        private val LOOPBACK = setOf("127.0.0.1", "::1", "localhost")
         private val documents = Json { ignoreUnknownKeys = true }
 
         /** The address without a slash at its end. */
         fun checked(server: String): String {
-            val parts = try {
-                URI(server)
-            } catch (_: URISyntaxException) {
-                null
-            }
-            val isProtected = parts?.scheme == "https" || (parts?.scheme == "http" && parts.host in LOOPBACK)
-            require(isProtected && parts?.host != null) {
+            val parsed = server.toHttpUrlOrNull()
+            require(parsed != null && (parsed.isHttps || parsed.host in LOOPBACK)) {
                 "server: got '$server'; expected https:// and the server's name, or http:// for this machine alone. Give the address of the app's server."
             }
-            require(parts!!.rawQuery == null && parts.rawFragment == null && parts.rawUserInfo == null) {
+            require(parsed.query == null && parsed.fragment == null && parsed.username.isEmpty() && parsed.password.isEmpty()) {
                 "server: got '$server'; expected a name, perhaps a port and a path. Give the address of the app's server."
             }
             return server.trimEnd('/')

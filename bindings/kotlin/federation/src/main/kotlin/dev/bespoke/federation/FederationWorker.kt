@@ -40,6 +40,8 @@ internal class FederationWorker(context: Context, parameters: WorkerParameters) 
             val next = try {
                 Personalization.open(applicationContext, together.learning).use { turn(it) }
             } catch (refused: ServerError) {
+                // A server that knows this device no more: with another token it may again.
+                if (refused.status == UNKNOWN) Together.device(applicationContext, together).letInBy(null)
                 if (refused.status in FOR_GOOD) return@withContext failed(refused)
                 maxOf(SOON, Duration.ofSeconds(refused.retrySeconds))
             } catch (problem: BespokeError) {
@@ -88,7 +90,8 @@ internal class FederationWorker(context: Context, parameters: WorkerParameters) 
     internal companion object {
         const val FAILURE = "failure"
         private const val FORBIDDEN = 403
-        private val FOR_GOOD = setOf(400, 401, FORBIDDEN, 413)  // of server/README.md; what was lost or is too early is asked for again
+        private const val UNKNOWN = 401
+        private val FOR_GOOD = setOf(400, UNKNOWN, FORBIDDEN, 413)  // of server/README.md; what was lost or is too early is asked for again
         private val SOON: Duration = Duration.ofMinutes(15)
         private const val MILLISECONDS = 1e3
         private const val MOST_CHARACTERS = 2000  // WorkManager takes 10,240 bytes of what a worker says, and a character has up to 3

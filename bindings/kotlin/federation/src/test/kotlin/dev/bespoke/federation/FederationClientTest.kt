@@ -26,7 +26,7 @@ class FederationClientTest {
     private val server = MockWebServer().apply { start(InetAddress.getByName("127.0.0.1"), 0) }
     private val url = "http://127.0.0.1:${server.port}/learn"
     private val user = User(place)
-    private val client = FederationClient("$url/", user.device)
+    private val client = FederationClient("$url/", user.device)  // a slash at the end changes nothing
 
     @AfterEach
     fun leave() {

@@ -143,6 +143,18 @@ class FederationWorkerTest {
     }
 
     @Test
+    fun `a server that knows the device no more lets it in again by a token`() {
+        join()
+        Together.device(app, together).letInBy(edge.url)  // as with a server that has lost its state
+        schedule()
+        assertEquals(null, turn())
+        assertTrue(status().failure!!, "device" in status().failure!!)
+        schedule()
+        assertTrue(turn()!! > Duration.ofHours(23))
+        assertEquals("1 1", counted())
+    }
+
+    @Test
     fun `a server that cannot be reached is asked again later`() {
         join()
         edge.close()
