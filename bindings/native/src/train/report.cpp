@@ -76,7 +76,11 @@ std::string report_json(const TrainReport& report, const Trained& trained) {
   const auto& seconds = report.seconds;
   const char* const runtime = "core";
   const auto& step_seconds = trained.step_seconds;
-  const auto& seconds_by_stage = report.seconds_by_stage;
+  Ordered seconds_by_stage;
+  for (const char* stage : kStageNames) {  // all of them, also where no step was taken
+    const auto spent = report.seconds_by_stage.find(stage);
+    seconds_by_stage[stage] = spent == report.seconds_by_stage.end() ? 0.0 : spent->second;
+  }
   const Ordered memory_columns = {{"anonymous", column(peaks, &Footprint::anonymous)},
                                   {"shmem", column(peaks, &Footprint::shmem)},
                                   {"swap", column(peaks, &Footprint::swap)},

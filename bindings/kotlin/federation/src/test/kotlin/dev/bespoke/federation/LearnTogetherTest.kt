@@ -127,6 +127,21 @@ class LearnTogetherTest {
     }
 
     @Test
+    fun `the shared adapter answers where the user's gate accepts it`() {
+        Edge(File(place, "edge"), ROUNDS, devices = 1).use { edge ->
+            val user = User(File(place, "user")).join(edge)
+            user.learn(edge)
+            edge.waitForRound(1)
+            user.learn(edge)
+            user.open { model ->
+                val judged = model.federation.adopt()
+                assertEquals(judged.accepted, judged.refusedBecause == null)
+                assertEquals(if (judged.accepted == true) 1 else 0, model.versions().size)
+            }
+        }
+    }
+
+    @Test
     fun `a deadline ends a call and numbers that were made are sent later`() {
         Edge(File(place, "edge"), ROUNDS, devices = 1).use { edge ->
             val user = User(File(place, "user")).join(edge)
