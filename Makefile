@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+SERVER := server/.venv
 PACKAGES := $(VENV)/.packages
 STAMP := $(VENV)/.installed
 CORE := $(shell find bindings/native bindings/schema -type f \( -path '*/src/*' -o -path '*/include/*' -o -path '*/third_party/*' -o -name '*.cmake' -o -path 'bindings/schema/*' \)) bindings/native/CMakeLists.txt
@@ -43,8 +44,8 @@ test-all: $(STAMP) lint
 check:
 	@sh tools/check.sh install test+test-server+test-kotlin+test-swift+test-apple+demo-quick
 
-# The Kotlin binding and the Android library on a JVM. BESPOKE_FULL=1: with full counts.
-test-kotlin: $(STAMP)
+# The Kotlin binding and the Android libraries on a JVM, with the server of a federation. BESPOKE_FULL=1: with full counts.
+test-kotlin: $(STAMP) $(SERVER)/.installed
 	sh tools/install_kotlin.sh
 	BESPOKE_REQUIRE_KOTLIN=1 $(PYTEST) -m '$(if $(BESPOKE_FULL),kotlin,kotlin and not slow)' tests/kotlin
 
@@ -58,7 +59,6 @@ test-apple: $(STAMP)
 	$(PYTEST) -m '$(if $(BESPOKE_FULL),apple,apple and not slow)' tests/apple
 
 # The server of a federation, in an environment of its own: no torch, no core.
-SERVER := server/.venv
 $(SERVER)/.installed: server/requirements.lock server/pyproject.toml pyproject.toml
 	$(PYTHON) -m venv $(SERVER)
 	$(SERVER)/bin/python -m pip install --quiet --upgrade pip

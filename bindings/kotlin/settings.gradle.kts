@@ -15,7 +15,8 @@ dependencyResolutionManagement {
     }
 }
 rootProject.name = "bespoke"
-include(":bespoke-core", ":bespoke-android", ":bespoke-delivery")
+include(":bespoke-core", ":bespoke-android", ":bespoke-delivery", ":bespoke-federation")
 project(":bespoke-core").projectDir = file("core")
 project(":bespoke-android").projectDir = file("android")
 project(":bespoke-delivery").projectDir = file("delivery")
+project(":bespoke-federation").projectDir = file("federation")

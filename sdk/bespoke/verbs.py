@@ -39,73 +39,51 @@ class Verb(NamedTuple):
         return self.short_python
 
 
+def _bound(what: str, python: str | None, command: str | None, c: str | None, name: str) -> Verb:
+    """A verb of one name in Kotlin and Swift."""
+    return Verb(what, python, command, c, name, name)
+
+
 VERBS = (
-    Verb("turn an exported chat into examples", None, "bespoke read", None, None, None),
-    Verb("build a bundle", "Personalizer.build, Personalizer.build_with_report", "bespoke build", None, None, None),
-    Verb(
-        "say what a build and its training will take",
-        "Personalizer.estimate",
-        "bespoke build --dry-run",
-        None,
-        None,
-        None,
-    ),
-    Verb("say what each budget buys", "Personalizer.dial", None, None, None, None),
-    Verb("describe a bundle", "bespoke.read_bundle", "bespoke inspect", None, None, None),
-    Verb(
-        "check files, plans and golden vectors",
-        None,
-        "bespoke verify",
-        "bespoke_verify",
-        "PersonalModel.verify",
-        "PersonalModel.verify",
-    ),
-    Verb("make a key pair to sign bundles with", "bespoke.generate_key", None, None, None, None),
-    Verb("sign a bundle", "bespoke.sign_bundle", "bespoke build --signing-key", None, None, None),
-    Verb("write archives of a bundle, or a delta to an older one", "bespoke.pack", "bespoke pack", None, None, None),
-    Verb(
+    Verb("turn an exported chat into examples", None, "bespoke read", None),
+    Verb("build a bundle", "Personalizer.build, Personalizer.build_with_report", "bespoke build", None),
+    Verb("say what a build and its training will take", "Personalizer.estimate", "bespoke build --dry-run", None),
+    Verb("say what each budget buys", "Personalizer.dial", None, None),
+    Verb("describe a bundle", "bespoke.read_bundle", "bespoke inspect", None),
+    _bound("check files, plans and golden vectors", None, "bespoke verify", "bespoke_verify", "PersonalModel.verify"),
+    Verb("make a key pair to sign bundles with", "bespoke.generate_key", None, None),
+    Verb("sign a bundle", "bespoke.sign_bundle", "bespoke build --signing-key", None),
+    Verb("write archives of a bundle, or a delta to an older one", "bespoke.pack", "bespoke pack", None),
+    _bound(
         "install a bundle from its archives, or update an older one",
         "bespoke.install",
         "bespoke install",
         "bespoke_install",
         "PersonalModel.install",
-        "PersonalModel.install",
     ),
-    Verb(
-        "open a bundle and a user's state",
-        "PersonalModel.open",
-        "--state",
-        "bespoke_open",
-        "PersonalModel.open",
-        "PersonalModel.open",
-    ),
-    Verb(
+    _bound("open a bundle and a user's state", "PersonalModel.open", "--state", "bespoke_open", "PersonalModel.open"),
+    _bound(
         "say what proved the open bundle",
         "PersonalModel.authenticated",
         "bespoke inspect",
         "bespoke_authenticated",
         "PersonalModel.authenticated",
-        "PersonalModel.authenticated",
     ),
-    Verb(
+    _bound(
         "say what the open bundle is",
         "PersonalModel.describe",
         "bespoke inspect",
         "bespoke_describe",
         "PersonalModel.describe",
-        "PersonalModel.describe",
     ),
-    Verb(
+    _bound(
         "count the tokens of a prompt",
         "PersonalModel.count_tokens",
         None,
         "bespoke_count_tokens",
         "PersonalModel.countTokens",
-        "PersonalModel.countTokens",
     ),
-    Verb(
-        "give idle memory back", "PersonalModel.trim", None, "bespoke_trim", "PersonalModel.trim", "PersonalModel.trim"
-    ),
+    _bound("give idle memory back", "PersonalModel.trim", None, "bespoke_trim", "PersonalModel.trim"),
     Verb(
         "close them",
         "PersonalModel.close",
@@ -114,52 +92,28 @@ VERBS = (
         "PersonalModel.close",
         "PersonalModel.close, PersonalModel.interrupt",
     ),
-    Verb(
-        "add an example",
-        "examples.add",
-        "bespoke train --examples FILE",
-        "bespoke_add_example",
-        "examples.add",
-        "examples.add",
-    ),
-    Verb(
-        "add several examples at once",
-        "examples.add_all",
-        None,
-        "bespoke_add_examples",
-        "examples.addAll",
-        "examples.addAll",
-    ),
-    Verb(
-        "correct an answer",
-        "PersonalModel.correct",
-        None,
-        "bespoke_correct",
-        "PersonalModel.correct",
-        "PersonalModel.correct",
-    ),
-    Verb(
+    _bound("add an example", "examples.add", "bespoke train --examples FILE", "bespoke_add_example", "examples.add"),
+    _bound("add several examples at once", "examples.add_all", None, "bespoke_add_examples", "examples.addAll"),
+    _bound("correct an answer", "PersonalModel.correct", None, "bespoke_correct", "PersonalModel.correct"),
+    _bound(
         "list the examples",
         "examples.list",
         "bespoke examples list",
         "bespoke_list_examples, bespoke_count_examples",
         "examples.list, examples.count",
-        "examples.list, examples.count",
     ),
-    Verb(
+    _bound(
         "forget an example and what was learned from it",
         "examples.forget",
         "bespoke examples forget",
         "bespoke_forget_example",
         "examples.forget",
-        "examples.forget",
     ),
-    Verb(
+    _bound(
         "train, or continue the unfinished run",
         "PersonalModel.train",
         "bespoke train",
         "bespoke_train",
-        "PersonalModel.train",
         "PersonalModel.train",
     ),
     Verb(
@@ -170,191 +124,144 @@ VERBS = (
         "Job.cancel",
         "Task.cancel",
     ),
-    Verb(
+    _bound(
         "change the memory limit, also while it trains",
         "PersonalModel.set_limit",
         None,
         "bespoke_set_limit",
         "PersonalModel.setLimit",
-        "PersonalModel.setLimit",
     ),
-    Verb(
+    _bound(
         "slow it down, also while it trains",
         "PersonalModel.set_pace",
         None,
         "bespoke_set_pace",
         "PersonalModel.setPace",
-        "PersonalModel.setPace",
     ),
-    Verb(
+    _bound(
         "ask whether settings could train, and do nothing",
         "PersonalModel.check_settings",
         None,
         "bespoke_check_training",
         "PersonalModel.checkTraining",
-        "PersonalModel.checkTraining",
     ),
-    Verb(
+    _bound(
         "say what training takes with each plan",
         "PersonalModel.planned_training",
         "bespoke inspect",
         "bespoke_planned_training",
         "PersonalModel.plannedTraining",
-        "PersonalModel.plannedTraining",
     ),
-    Verb(
+    _bound(
         "say which run is unfinished",
         "PersonalModel.current_run",
         None,
         "bespoke_current_run",
         "PersonalModel.currentRun",
-        "PersonalModel.currentRun",
     ),
-    Verb(
-        "end it",
-        "PersonalModel.abandon_run",
-        "bespoke abandon",
-        "bespoke_abandon_run",
-        "PersonalModel.abandonRun",
-        "PersonalModel.abandonRun",
-    ),
-    Verb(
+    _bound("end it", "PersonalModel.abandon_run", "bespoke abandon", "bespoke_abandon_run", "PersonalModel.abandonRun"),
+    _bound(
         "loss, perplexity and accuracy of what answers",
         "PersonalModel.evaluate",
         "bespoke evaluate",
         "bespoke_evaluate",
         "PersonalModel.evaluate",
-        "PersonalModel.evaluate",
     ),
-    Verb(
+    _bound(
         "loss on the base's own answers, with answers before and after",
         "PersonalModel.evaluate_behaviour",
         "bespoke evaluate --behaviour",
         "bespoke_evaluate",
         "PersonalModel.evaluateBehaviour",
-        "PersonalModel.evaluateBehaviour",
     ),
-    Verb(
-        "scores on labels, questions, function calls",
-        "PersonalModel.evaluate",
-        "bespoke evaluate --task",
-        None,
-        None,
-        None,
-    ),
-    Verb(
-        "answer a prompt",
-        "PersonalModel.generate",
-        "bespoke generate",
-        None,
-        "PersonalModel.generate",
-        "PersonalModel.generate",
-    ),
-    Verb("answer token ids with token ids", "PersonalModel.generate_ids", None, None, None, None),
-    Verb(
+    Verb("scores on labels, questions, function calls", "PersonalModel.evaluate", "bespoke evaluate --task", None),
+    _bound("answer a prompt", "PersonalModel.generate", "bespoke generate", None, "PersonalModel.generate"),
+    Verb("answer token ids with token ids", "PersonalModel.generate_ids", None, None),
+    _bound(
         "begin a conversation",
         "PersonalModel.conversation",
         "bespoke chat",
         "bespoke_session_open",
         "PersonalModel.conversation",
-        "PersonalModel.conversation",
     ),
-    Verb("continue it", "conversation.feed", None, "bespoke_session_feed", "conversation.say", "conversation.say"),
-    Verb(
+    _bound("continue it", "conversation.feed", None, "bespoke_session_feed", "conversation.say"),
+    _bound(
         "take the answer, token by token",
         "conversation.__next__",
         None,
         "bespoke_session_next",
         "conversation.next",
-        "conversation.next",
     ),
-    Verb("end it", "conversation.close", None, "bespoke_session_close", "conversation.close", "conversation.close"),
-    Verb(
-        "say how likely given answers are",
-        "PersonalModel.score",
-        None,
-        "bespoke_score",
-        "PersonalModel.score",
-        "PersonalModel.score",
-    ),
-    Verb(
+    _bound("end it", "conversation.close", None, "bespoke_session_close", "conversation.close"),
+    _bound("say how likely given answers are", "PersonalModel.score", None, "bespoke_score", "PersonalModel.score"),
+    _bound(
         "say which of some labels fits",
         "PersonalModel.classify",
         None,
         "bespoke_classify",
         "PersonalModel.classify",
-        "PersonalModel.classify",
     ),
-    Verb(
+    _bound(
         "list the accepted adapters",
         "PersonalModel.versions",
         "bespoke versions",
         "bespoke_list_versions",
         "PersonalModel.versions",
-        "PersonalModel.versions",
     ),
-    Verb(
+    _bound(
         "return to the adapter before",
         "PersonalModel.rollback",
         "bespoke rollback",
         "bespoke_rollback",
         "PersonalModel.rollback",
-        "PersonalModel.rollback",
     ),
-    Verb(
+    _bound(
         "delete all that was learned",
         "PersonalModel.reset",
         "bespoke reset",
         "bespoke_reset",
         "PersonalModel.reset",
-        "PersonalModel.reset",
     ),
-    Verb(
+    _bound(
         "join what users learn together",
         "federation.join",
         "bespoke federate join",
         "bespoke_federation_join",
-        None,
         "federation.join",
     ),
-    Verb(
+    _bound(
         "take the consent back",
         "federation.leave",
         "bespoke federate leave",
         "bespoke_federation_leave",
-        None,
         "federation.leave",
     ),
-    Verb(
+    _bound(
         "say what it has cost",
         "federation.status",
         "bespoke federate status",
         "bespoke_federation_status",
-        None,
         "federation.status",
     ),
-    Verb(
+    _bound(
         "say what to do next",
         "federation.request",
         "bespoke federate run",
         "bespoke_federation_request",
-        None,
         "federation.request",
     ),
-    Verb(
+    _bound(
         "take what came",
         "federation.respond",
         "bespoke federate run",
         "bespoke_federation_respond",
-        None,
         "federation.respond",
     ),
-    Verb(
+    _bound(
         "follow rounds, and measure",
         "federation.take_part",
         "bespoke federate run",
         "bespoke_federation_take_part",
-        None,
         "federation.takePart",
     ),
     Verb(
@@ -362,31 +269,29 @@ VERBS = (
         "bespoke.learn_together",
         "bespoke federate run",
         None,
-        None,
+        "learnTogether",
         "PersonalModel.learnTogether",
     ),
-    Verb(
+    Verb("make guidance for rounds of public examples", None, "bespoke federate guide", None),
+    _bound(
         "let the shared adapter answer",
         "federation.adopt",
         "bespoke federate adopt",
         "bespoke_federation_adopt",
-        None,
         "federation.adopt",
     ),
-    Verb(
+    _bound(
         "move a state to another base model",
         "PersonalModel.reset_for_new_base",
         None,
         "bespoke_reset_for_new_base",
         "PersonalModel.resetForNewBase",
-        "PersonalModel.resetForNewBase",
     ),
-    Verb(
+    _bound(
         "write the adapter to a folder",
         "PersonalModel.export_adapter",
         "bespoke export",
         "bespoke_export_adapter",
-        "PersonalModel.exportAdapter",
         "PersonalModel.exportAdapter",
     ),
     Verb(
@@ -394,42 +299,35 @@ VERBS = (
         "PersonalModel.export_merged",
         "bespoke export --format merged",
         None,
-        None,
-        None,
     ),
     Verb(
         "write the base model for llama.cpp, for use with a GGUF adapter",
         "bespoke.export_base",
         "bespoke export-base",
         None,
-        None,
-        None,
     ),
-    Verb(
+    _bound(
         "take an adapter from a folder",
         "PersonalModel.import_adapter",
         None,
         "bespoke_import_adapter",
         "PersonalModel.importAdapter",
-        "PersonalModel.importAdapter",
     ),
-    Verb("do all this on a page in the browser", None, "bespoke ui", None, None, None),
-    Verb(
+    Verb("do all this on a page in the browser", None, "bespoke ui", None),
+    _bound(
         "say what is installed, what is missing",
         None,
         "bespoke doctor, bespoke plugins",
         "bespoke_instruction_set",
         "PersonalModel.instructionSet",
-        "PersonalModel.instructionSet",
     ),
-    Verb("measure what this device can do", None, "bespoke bench", None, None, None),
-    Verb("take the lines that it writes for developers", None, None, "bespoke_set_log", None, None),
-    Verb(
+    Verb("measure what this device can do", None, "bespoke bench", None),
+    Verb("take the lines that it writes for developers", None, None, "bespoke_set_log"),
+    _bound(
         "say the version",
         "bespoke.__version__",
         "bespoke --version",
         "bespoke_version, bespoke_api_version",
-        "PersonalModel.version",
         "PersonalModel.version",
     ),
 )

@@ -10,14 +10,19 @@ from pathlib import Path
 import pytest
 
 from tests.kotlin.maven import BINDING, mvn
-from tests.kotlin.prepare import build_native, what_c_takes, write_pages
+from tests.kotlin.prepare import build_native, prepare_federation, what_c_takes, write_pages
+from tests.native.federation_devices import exact
 from tests.support import phone_fixture
+from tests.support.federation_edge import PYTHON
+
+__all__ = ["exact"]
 
 
 @pytest.fixture(scope="session")
-def prepared(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prepared(stories: Path, exact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """See tests/support/phone_fixture.py and tests/kotlin/prepare.py."""
     missing = [tool for tool in ("javac", "mvn", "cmake", "aapt2") if shutil.which(tool) is None]
+    missing += [] if PYTHON.exists() else ["server/.venv"]
     if missing:
         reason = f"the Kotlin binding is not tested without {', '.join(missing)}"
         assert os.environ.get("BESPOKE_REQUIRE_KOTLIN") != "1", reason
@@ -26,6 +31,7 @@ def prepared(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     build_native(folder)
     phone_fixture.make(stories, folder)
     what_c_takes(folder / "chat.bundle", folder)
+    prepare_federation(exact, folder)
     return folder
 
 

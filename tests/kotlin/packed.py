@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Apps and AARs made by bindings/kotlin/tools, for the tests to look at: two smallest ones, and the sample."""
+"""Apps and AARs made by bindings/kotlin/tools, for the tests to look at: three smallest ones, and the sample."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ SMALLEST = REPOSITORY / "tests" / "kotlin" / "smallest_app"
 ANDROID = "org.robolectric:android-all:15-robolectric-13954326"
 R8 = "com.android.tools:r8:8.7.18"
 # Which modules an app uses.
-MODULES = {"learning": ("core", "android"), "downloading": ("core", "delivery"), "notes": ("core", "android")}
+MODULES = {
+    "learning": ("core", "android"),
+    "downloading": ("core", "delivery"),
+    "together": ("core", "android", "federation"),
+    "notes": ("core", "android"),
+}
 
 
 def run(*command: object) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only the tests of Kotlin need: libbespoke_jni over the installed core, the memory of a program in C, the docs' Kotlin."""
+"""What Kotlin alone is tested with: libbespoke_jni on the installed core, a program in C, the docs' Kotlin, a federation."""
 
 from __future__ import annotations
 
@@ -10,10 +10,18 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from tests.native.federation_devices import PRIVATE, with_federation
+from tests.support.federation_edge import PYTHON
 from tests.support.phone_fixture import NOTES, core_folder
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-ANDROID_PAGES = ("use_android", "add_to_a_chat_app")
+# Pages whose Kotlin needs another module than core, and what it imports. Other pages are compiled in core.
+MODULES_OF_PAGES = {"use_android": "android", "add_to_a_chat_app": "android", "learn_together": "federation"}
+IMPORTS = {
+    "core": (),
+    "android": ("android.content.Context", "dev.bespoke.android.*"),
+    "federation": ("android.content.Context", "dev.bespoke.android.*", "dev.bespoke.federation.*"),
+}
 
 
 def build_native(out: Path) -> None:
@@ -28,22 +36,29 @@ def build_native(out: Path) -> None:
 
 
 def write_pages(binding: Path) -> int:
-    """The Kotlin of the docs as files that the tests of core and android compile; how many blocks there were."""
+    """The Kotlin of the docs as files that the tests of its module compile; how many blocks there were."""
     blocks = 0
-    for module in ("core", "android"):
+    for module in IMPORTS:
         shutil.rmtree(binding / module / "target" / "pages", ignore_errors=True)
         (binding / module / "target" / "pages").mkdir(parents=True)
     for page in sorted((REPOSITORY / "docs").rglob("*.md")):
         found = re.findall(r"^```kotlin\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
         if found:
-            imports = ["dev.bespoke.*", "kotlinx.coroutines.*", "kotlinx.coroutines.flow.*"]
-            module = "android" if page.stem in ANDROID_PAGES else "core"
-            imports += ["android.content.Context", "dev.bespoke.android.*"] if module == "android" else []
+            module = MODULES_OF_PAGES.get(page.stem, "core")
+            imports = ["dev.bespoke.*", "kotlinx.coroutines.*", "kotlinx.coroutines.flow.*", *IMPORTS[module]]
             head = "".join(f"import {name}\n" for name in imports)
             text = f"package pages.{page.stem}\n\n{head}\n" + "\n".join(found)
             (binding / module / "target" / "pages" / f"{page.stem}.kt").write_text(text, encoding="utf-8")
         blocks += len(found)
     return blocks
+
+
+def prepare_federation(exact: Path, out: Path) -> None:
+    """Writes together.bundle, whose devices send noised numbers, the key of its server, and how the server is started."""
+    with_federation(exact, out / "together.bundle", clip=1.0, noise=1.0, budget=1000.0)
+    (out / "leader.pem").write_bytes(PRIVATE)
+    (out / "server.txt").write_text(str(PYTHON))
+    shutil.copy(REPOSITORY / "bindings" / "schema" / "signed_request_vectors.json", out)
 
 
 def compile_client(source: Path, out: Path) -> Path:

@@ -42,7 +42,7 @@ def refused(module: str, out: Path, *arguments: object) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize("module", ["core", "android", "delivery"])
+@pytest.mark.parametrize("module", ["core", "android", "delivery", "federation"])
 def test_it_holds_what_gradle_reads(module: str, tmp_path: Path) -> None:
     aar = as_aar(module, tmp_path)
     assert aar.name == f"bespoke-{module}-0.1.0.aar"

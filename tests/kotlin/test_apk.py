@@ -68,6 +68,12 @@ APPS = {
         OF_WORK_MANAGER | {"android.permission.INTERNET"},
         {"dev/bespoke/smallest/App", "dev/bespoke/delivery/DownloadWorker", "dev/bespoke/NativeApi"},
     ),
+    "together": App(
+        "dev.bespoke.smallest",
+        "Smallest",
+        LEARNING | {"android.permission.INTERNET"},
+        {"dev/bespoke/smallest/App", "dev/bespoke/federation/FederationWorker", *OF_LEARNING},
+    ),
     "notes": App("dev.bespoke.notes", "Notes", LEARNING, {"dev/bespoke/notes/NotesApp", *SCREENS, *OF_LEARNING}),
 }
 
@@ -121,7 +127,7 @@ def sample(workshop: Workshop, of_this_machine: dict[str, Path], assets: Path) -
     return workshop.app("notes", of_this_machine, assets)
 
 
-# R8 takes a minute or two for an app. What "learning" holds, the sample holds too; rules of "downloading": test_shrunk.py.
+# R8 takes a minute or two for an app. What "learning" holds, the sample holds too. Rules of the others: test_shrunk.py.
 @pytest.fixture(scope="module", params=few_of(sorted(APPS), ("notes",)))
 def packed(request: pytest.FixtureRequest, workshop: Workshop, stubs: dict[str, Path], assets: Path) -> Packed:
     name: str = request.param

@@ -21,15 +21,17 @@ def test_what_is_public_is_documented() -> None:
         *COMPILED,
         "org.jetbrains.dokka:dokka-maven-plugin:dokka",
         "-pl",
-        "core,androidx,android",
+        "core,androidx,android,federation",
         quiet=False,
     )
-    undocumented = re.findall(r"Undocumented: dev\.bespoke(?:\.android)?/(\S+)", said)
+    undocumented = re.findall(r"Undocumented: dev\.bespoke(?:\.android|\.federation)?/(\S+)", said)
     generated = {name for file in WRITTEN for name in classes_of(BINDING / "core/src/main/kotlin/dev/bespoke" / file)}
     assert [
         one for one in undocumented if member_of(one) not in generated and not one.endswith("/last/#/")
     ] == []  # overrides
-    assert all((BINDING / module / "target" / "dokka" / "index.html").exists() for module in ("core", "android"))
+    assert all(
+        (BINDING / module / "target" / "dokka" / "index.html").exists() for module in ("core", "android", "federation")
+    )
 
 
 def classes_of(file: Path) -> list[str]:

@@ -15,7 +15,7 @@ from tests.conftest import REPOSITORY
 
 pytestmark = pytest.mark.kotlin
 BINDING = REPOSITORY / "bindings" / "kotlin"
-MODULES = ("core", "android", "delivery")
+MODULES = ("core", "android", "delivery", "federation")
 POM = "{http://maven.apache.org/POM/4.0.0}"
 ANDROID = "{http://schemas.android.com/apk/res/android}"
 CATALOG = tomllib.loads((BINDING / "gradle" / "libs.versions.toml").read_text(encoding="utf-8"))
@@ -123,13 +123,13 @@ def test_sources_rules_and_warnings_agree(module: str) -> None:
     assert ("kotlinx-serialization</plugin>" in maven) == ("libs.plugins.kotlin.serialization" in text)
 
 
-def test_internet_is_asked_for_by_delivery_alone() -> None:
+def test_internet_is_asked_for_by_delivery_and_federation_alone() -> None:
     asks = {
         module
         for module in MODULES
         if "android.permission.INTERNET" in script(f"{module}/src/main/AndroidManifest.xml")
     }
-    assert asks == {"delivery"}
+    assert asks == {"delivery", "federation"}
 
 
 def test_every_module_of_maven_is_one_of_gradle_or_stands_for_what_gradle_has_by_itself() -> None:

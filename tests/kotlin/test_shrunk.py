@@ -170,6 +170,7 @@ def test_each_of_the_rules_is_needed(core: Shrinker, prepared: Path, left_out: s
 FOUND_BY_NAME = {
     "android": {"PersonalizationWorker", "TrainingService"},
     "delivery": {"DownloadWorker"},
+    "federation": {"FederationWorker"},
 }
 
 

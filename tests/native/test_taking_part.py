@@ -15,6 +15,7 @@ from scipy.stats import kstest
 from bespoke import PersonalModel
 from bespoke.errors import ConfigError, StateError
 from bespoke.rules.privacy import epsilon, rho_of
+from tests.conftest import REPOSITORY
 from tests.native.federation_devices import (
     PRIVATE,
     exact,
@@ -26,6 +27,7 @@ from tests.native.federation_devices import (
 )
 from tests.support import federation as f
 from tests.support.federation_server import Server, sync
+from tests.support.json_schema import violations
 from tests.support.reading import read_state
 
 __all__ = ["exact", "model", "server"]
@@ -268,6 +270,14 @@ def test_the_shared_adapter_answers_once_the_gate_lets_it(
     assert model.current_run() is None
     assert run.run != version.run_id
     assert read_state(model._core.state)["broken"] == []
+
+
+def test_the_report_of_adopting_has_every_field_that_other_languages_read(model: PersonalModel, server: Server) -> None:
+    joined(model)
+    server.end_round([1e-9])
+    sync(model, server)
+    schema = REPOSITORY / "bindings" / "schema" / "train_report.schema.json"
+    assert violations(model.federation._calls.adopt(), json.loads(schema.read_text(encoding="utf-8"))) == []
 
 
 def test_a_run_that_goes_on_is_not_disturbed(model: PersonalModel, server: Server) -> None:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bundles from a server. The only module that asks for INTERNET.
+// Bundles from a server. It asks for INTERNET.
 plugins {
     alias(libs.plugins.android.library)
     alias(libs.plugins.kotlin.android)

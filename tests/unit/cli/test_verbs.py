@@ -64,20 +64,31 @@ def test_the_table_has_every_function_of_the_header_and_no_other() -> None:
 
 
 def test_the_table_has_every_public_member_in_kotlin_and_no_other() -> None:
-    assert column(4) - {"Job.cancel"} == {
-        name for name in kotlin_members() if not name.endswith((".examples", ".progress"))
-    }
+    apart = (".examples", ".federation", ".progress")
+    assert column(4) - {"Job.cancel"} == {name for name in kotlin_members() if not name.endswith(apart)}
 
 
 def kotlin_members() -> Iterator[str]:
     """`PersonalModel.train`, `examples.add`, ...: functions and properties of the classes that an app calls."""
-    sources = REPOSITORY / "bindings" / "kotlin" / "core" / "src" / "main" / "kotlin" / "dev" / "bespoke"
-    text = "".join((sources / name).read_text(encoding="utf-8") for name in ("PersonalModel.kt", "Conversation.kt"))
-    for owner, name in (("PersonalModel", "PersonalModel"), ("Examples", "examples"), ("Conversation", "conversation")):
+    modules = REPOSITORY / "bindings" / "kotlin"
+    sources = modules / "core" / "src" / "main" / "kotlin" / "dev" / "bespoke"
+    files = ("PersonalModel.kt", "Conversation.kt", "Participation.kt")
+    text = "".join((sources / name).read_text(encoding="utf-8") for name in files)
+    owners = {
+        "PersonalModel": "PersonalModel",
+        "Examples": "examples",
+        "Participation": "federation",
+        "Conversation": "conversation",
+    }
+    for owner, name in owners.items():
         body = text.partition(f"\nclass {owner} ")[2].partition("\n}\n")[0]
         members = re.findall(r"^ {4}(?:override |suspend )*(?:fun|val) (\w+)", body, re.MULTILINE)
         of_companion = re.findall(r"^ {8}(?:suspend fun (\w+)|val (\w+): \w+ get\(\))", body, re.MULTILINE)
         yield from (f"{name}.{member}" for member in (*members, *map("".join, of_companion)))
+    together = (
+        modules / "federation" / "src" / "main" / "kotlin" / "dev" / "bespoke" / "federation" / "LearnTogether.kt"
+    )
+    yield from re.findall(r"^(?:suspend )?fun (\w+)", together.read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def test_the_table_has_every_public_member_in_swift_and_no_other() -> None:

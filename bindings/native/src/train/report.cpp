@@ -76,8 +76,11 @@ std::string report_json(const TrainReport& report, const Trained& trained) {
   const auto& seconds = report.seconds;
   const char* const runtime = "core";
   const auto& step_seconds = trained.step_seconds;
-  std::map<std::string, double> seconds_by_stage = report.seconds_by_stage;
-  for (const char* stage : kStageNames) seconds_by_stage.emplace(stage, 0);  // of a call that took no step
+  Ordered seconds_by_stage;
+  for (const char* stage : kStageNames) {  // all of them, also where no step was taken
+    const auto spent = report.seconds_by_stage.find(stage);
+    seconds_by_stage[stage] = spent == report.seconds_by_stage.end() ? 0.0 : spent->second;
+  }
   const Ordered memory_columns = {{"anonymous", column(peaks, &Footprint::anonymous)},
                                   {"shmem", column(peaks, &Footprint::shmem)},
                                   {"swap", column(peaks, &Footprint::swap)},

@@ -173,19 +173,22 @@ jboolean abandon_run(JNIEnv* env, jclass, jlong model, jobject given) {
   });
 }
 
-jbyteArray rollback(JNIEnv* env, jclass, jlong model, jobject given) {
+// Of functions that take a model and a call, and give a text.
+template <bespoke_status (*function)(bespoke_model*, const bespoke_call*, char**, bespoke_error**)>
+jbyteArray reported(JNIEnv* env, jclass, jlong model, jobject given) {
   return guarded<jbyteArray>(env, nullptr, [&] {
     const Call call(env, given);
-    return taken(env, [&](char** version, bespoke_error** error) {
-      return bespoke_rollback(pointer<bespoke_model>(model), &call.given, version, error);
-    });
+    return taken(env,
+                 [&](char** report, bespoke_error** error) { return function(pointer<bespoke_model>(model), &call.given, report, error); });
   });
 }
 
-void reset(JNIEnv* env, jclass, jlong model, jobject given) {
+// Of functions that take a model and a call.
+template <bespoke_status (*function)(bespoke_model*, const bespoke_call*, bespoke_error**)>
+void changed(JNIEnv* env, jclass, jlong model, jobject given) {
   guarded(env, [&] {
     const Call call(env, given);
-    checked(env, [&](bespoke_error** error) { return bespoke_reset(pointer<bespoke_model>(model), &call.given, error); });
+    checked(env, [&](bespoke_error** error) { return function(pointer<bespoke_model>(model), &call.given, error); });
   });
 }
 
@@ -255,15 +258,6 @@ void check_training(JNIEnv* env, jclass, jlong model, jbyteArray method, jlong r
   });
 }
 
-jbyteArray verify(JNIEnv* env, jclass, jlong model, jobject given) {
-  return guarded<jbyteArray>(env, nullptr, [&] {
-    const Call call(env, given);
-    return taken(env, [&](char** report, bespoke_error** error) {
-      return bespoke_verify(pointer<bespoke_model>(model), &call.given, report, error);
-    });
-  });
-}
-
 // Of functions that take two texts: evaluate, score, classify.
 template <bespoke_status (*function)(bespoke_model*, bespoke_text, bespoke_text, const bespoke_call*, char**, bespoke_error**)>
 jbyteArray asked(JNIEnv* env, jclass, jlong model, jbyteArray one, jbyteArray other, jobject given) {
@@ -272,6 +266,16 @@ jbyteArray asked(JNIEnv* env, jclass, jlong model, jbyteArray one, jbyteArray ot
     const Call call(env, given);
     return taken(env, [&](char** found, bespoke_error** error) {
       return function(pointer<bespoke_model>(model), text(first), text(second), &call.given, found, error);
+    });
+  });
+}
+
+void federation_respond(JNIEnv* env, jclass, jlong model, jbyteArray request, jbyteArray response, jobject given) {
+  guarded(env, [&] {
+    const std::string asked_for = bytes_of(env, request), came = bytes_of(env, response);
+    const Call call(env, given);
+    checked(env, [&](bespoke_error** error) {
+      return bespoke_federation_respond(pointer<bespoke_model>(model), text(asked_for), text(came), &call.given, error);
     });
   });
 }
@@ -350,8 +354,8 @@ bool register_all(JNIEnv* env, jclass api) {
       method("currentRun", "(J)[B", listed<bespoke_current_run>),
       method("listVersions", "(J)[B", listed<bespoke_list_versions>),
       method("abandonRun", "(J" CALL ")Z", abandon_run),
-      method("rollback", "(J" CALL ")[B", rollback),
-      method("reset", "(J" CALL ")V", reset),
+      method("rollback", "(J" CALL ")[B", reported<bespoke_rollback>),
+      method("reset", "(J" CALL ")V", changed<bespoke_reset>),
       method("exportAdapter", "(J[B[BZ" CALL ")V", export_adapter),
       method("importAdapter", "(J[BZ" CALL ")J", import_adapter),
       method("resetForNewBase", "([BIJJ[B[B[BZ" CALL ")V", reset_for_new_base),
@@ -361,13 +365,20 @@ bool register_all(JNIEnv* env, jclass api) {
       method("train", "(J[BJJJZ[BZ" CALL ")[B", train),
       method("checkTraining", "(J[BJJJZ[BZ)V", check_training),
       method("evaluate", "(J[B[B" CALL ")[B", asked<bespoke_evaluate>),
-      method("verify", "(J" CALL ")[B", verify),
+      method("verify", "(J" CALL ")[B", reported<bespoke_verify>),
       method("sessionOpen", "(JJDDJJ[BZ)J", session_open),
       method("sessionClose", "(J)V", session_close),
       method("sessionFeed", "(J[B)V", session_feed),
       method("sessionNext", "(J" CALL ")Ldev/bespoke/NativePiece;", session_next),
       method("score", "(J[B[B" CALL ")[B", asked<bespoke_score>),
       method("classify", "(J[B[B" CALL ")[B", asked<bespoke_classify>),
+      method("federationJoin", "(J" CALL ")V", changed<bespoke_federation_join>),
+      method("federationLeave", "(J" CALL ")V", changed<bespoke_federation_leave>),
+      method("federationStatus", "(J)[B", listed<bespoke_federation_status>),
+      method("federationRequest", "(J)[B", listed<bespoke_federation_request>),
+      method("federationRespond", "(J[B[B" CALL ")V", federation_respond),
+      method("federationTakePart", "(J" CALL ")[B", reported<bespoke_federation_take_part>),
+      method("federationAdopt", "(J" CALL ")[B", reported<bespoke_federation_adopt>),
       method("version", "()[B", version),
       method("instructionSet", "()[B", instruction_set),
   };

@@ -109,6 +109,20 @@ internal object NativeApi {
         model: Long, prompt: ByteArray, labels: ByteArray, call: NativeCall,
     ): ByteArray
 
+    @JvmStatic external fun federationJoin(model: Long, call: NativeCall)
+
+    @JvmStatic external fun federationLeave(model: Long, call: NativeCall)
+
+    @JvmStatic external fun federationStatus(model: Long): ByteArray
+
+    @JvmStatic external fun federationRequest(model: Long): ByteArray
+
+    @JvmStatic external fun federationRespond(model: Long, request: ByteArray, response: ByteArray, call: NativeCall)
+
+    @JvmStatic external fun federationTakePart(model: Long, call: NativeCall): ByteArray
+
+    @JvmStatic external fun federationAdopt(model: Long, call: NativeCall): ByteArray
+
     @JvmStatic external fun version(): ByteArray
 
     @JvmStatic external fun instructionSet(): ByteArray

@@ -24,6 +24,9 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
     /** The user's examples. */
     val examples = Examples(handle)
 
+    /** The user's part in what the users of an app learn together. */
+    val federation = Participation(handle, ::receiver)
+
     private val told = MutableSharedFlow<Progress>(replay = 1, onBufferOverflow = BufferOverflow.DROP_OLDEST)
 
     /** Where the calls of this model that compute are; a slow collector misses what came between. */

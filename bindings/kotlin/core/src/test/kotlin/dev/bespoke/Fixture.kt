@@ -9,10 +9,13 @@ import kotlinx.serialization.SerialName
 import kotlinx.serialization.Serializable
 import kotlinx.serialization.json.Json
 
-/** What tests/support/phone_fixture.py has made: a bundle of stories260K, notes, and what Python does with them. */
+/** What tests/support/phone_fixture.py and tests/kotlin/prepare.py have made: a bundle of stories260K, notes, and what Python does with them. */
 object Fixture {
     private val folder = File(checkNotNull(System.getProperty("bespoke.fixture")) { "run make test-kotlin" })
     val bundle = BundleSource.At(File(folder, "chat.bundle").path)
+
+    /** With a federation, of tokens. */
+    val together = File(folder, "together.bundle")
     val manifest = File(folder, "chat.bundle/manifest.json")
     val signer = File(folder, "signer.txt").readText()
     val notes: List<String> = Json.decodeFromString(File(folder, "notes.json").readText())
