@@ -92,7 +92,7 @@ class Squares(NamedTuple):
 
 
 def squares_of(gradients: np.ndarray, basis: np.ndarray) -> Squares:
-    """Of gradients [n, d] and a basis [m, d] that they are not in."""
+    """The squares of gradients [n, d] and a basis [m, d] that they are not in."""
     return Squares(float(np.sum((gradients @ basis.T) ** 2)), float(np.sum(gradients**2)))
 
 
