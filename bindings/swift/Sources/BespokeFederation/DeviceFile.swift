@@ -57,7 +57,7 @@ struct DeviceFile: Sendable {
         }
     }
 
-    /// Deletes the file, whatever it is. Its bytes are overwritten first.
+    /// Deletes the file, also one of something else. Its bytes are overwritten first.
     func delete() throws {
         guard FileManager.default.fileExists(atPath: url.deletingLastPathComponent().path) else { return }
         try locked {
@@ -91,7 +91,7 @@ struct DeviceFile: Sendable {
         try handle.close()
         var kept = partial
         var values = URLResourceValues()
-        values.isExcludedFromBackup = true  // a counter that came back from a backup would begin anew
+        values.isExcludedFromBackup = true  // a counter that came back from a backup would begin again
         try kept.setResourceValues(values)
         guard rename(partial.path, url.path) == 0 else { throw failed() }
         try synchronizeFolder()

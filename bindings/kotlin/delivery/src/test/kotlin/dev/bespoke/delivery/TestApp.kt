@@ -63,7 +63,7 @@ class TestApp : Application() {
     }
 }
 
-/** Robolectric 4.16 gives every namespace a scheduler of its own, made anew at each call; WorkManager's jobs would be lost. */
+/** Robolectric 4.16 gives every namespace a scheduler of its own, a new one at each call; WorkManager's jobs would be lost. */
 @Implements(className = "android.app.JobSchedulerImpl", isInAndroidSdk = false)
 class OneJobScheduler : ShadowJobScheduler.ShadowJobSchedulerImpl() {
     @RealObject lateinit var real: JobScheduler

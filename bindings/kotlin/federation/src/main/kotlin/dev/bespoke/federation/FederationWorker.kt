@@ -29,7 +29,7 @@ import kotlinx.coroutines.withContext
 /**
  * Takes part once, and at its end asks WorkManager for the next time. It does nothing without the user's consent. Constraints that are
  * lost, a cancellation and the system's time-out end it at the next instruction; what was measured is kept and sent the next time.
- * What no second try mends ends it with the reason, until the app calls [Together.schedule] again.
+ * A problem that stays ends it with the reason, until the app calls [Together.schedule] again.
  */
 internal class FederationWorker(context: Context, parameters: WorkerParameters) : CoroutineWorker(context, parameters) {
     private val together = LearningTogether.of(inputData)

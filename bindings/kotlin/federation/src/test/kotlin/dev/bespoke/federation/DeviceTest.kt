@@ -47,7 +47,7 @@ class DeviceTest {
     }
 
     @Test
-    fun `a file of another key, or of nothing that can be read, begins anew`() {
+    fun `a file of another key, or of nothing that can be read, is replaced`() {
         val first = user.device.sign("GET", "/", ByteArray(0), null)
         user.device.letInBy("https://learn.example")
         user.key.make()  // as after a restored backup
