@@ -58,7 +58,7 @@ test-swift: $(STAMP)
 test-apple: $(STAMP)
 	$(PYTEST) -m '$(if $(BESPOKE_FULL),apple,apple and not slow)' tests/apple
 
-# The server of a federation, in an environment of its own: no torch, no core.
+# The server of a federation, in an environment of its own: no torch, no core. BESPOKE_FULL=1: with full counts.
 $(SERVER)/.installed: server/requirements.lock server/pyproject.toml pyproject.toml
 	$(PYTHON) -m venv $(SERVER)
 	$(SERVER)/bin/python -m pip install --quiet --upgrade pip

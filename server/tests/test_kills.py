@@ -23,13 +23,14 @@ from bespoke_federated.edge import Edge, made_tokens
 from bespoke_federated.settings import RoundSettings
 from bespoke_federated.store import Store
 from federation_client import Client
+from full_counts import FULL
 from tests.support.federation_key import PRIVATE
 
 from bespoke.bundle.reader import read_bundle
 from bespoke.rules.aggregation import step_of
 from bespoke.rules.federation import coefficients_of
 
-KILLS = 100 if os.environ.get("BESPOKE_FULL") == "1" else 30
+KILLS = 100 if FULL else 15
 DEVICES, RATE = 3, 0.5
 START_SECONDS = 0.3  # of a process that may be killed before it answers
 REQUEST_SECONDS = 0.04
@@ -152,7 +153,7 @@ def held_against_the_state(bundle: Path, state: Path, seen: Log) -> None:
         assert max(seen.adapters) <= rows[-1].number
 
 
-@pytest.mark.parametrize("statement", range(1, 40, 3))
+@pytest.mark.parametrize("statement", range(1, 40, 3 if FULL else 9))
 def test_a_request_that_is_cut_off_anywhere_changes_all_or_nothing(
     bundle: Path, tmp_path: Path, statement: int
 ) -> None:

@@ -17,6 +17,7 @@ from bespoke_federated.led.documents import Opened, Order
 from bespoke_federated.led.rounds import LedRounds
 from bespoke_federated.settings import RoundSettings
 from federation_client import Served
+from full_counts import FULL
 from led_edges import Edges, rounds_of, take_part
 from small_bundle import by_hand
 from test_led import ended, numbers_of, order, steps
@@ -28,7 +29,7 @@ from bespoke.rules.federation import rounded
 OPENED = Opened(number=1, groups=4, each=1, first_group=0, own_groups=2, devices=2)
 
 
-@pytest.mark.parametrize("statement", range(1, 60, 4))
+@pytest.mark.parametrize("statement", range(1, 60, 4 if FULL else 12))
 def test_an_edge_that_is_killed_anywhere_answers_the_same(
     serve: Callable[..., Served], bundle: Path, tmp_path: Path, statement: int
 ) -> None:
@@ -83,7 +84,7 @@ def obeyed_until_killed(bundle: Path, state: Path, orders: list[Order], statemen
         threading.Event().wait(0)
 
 
-@pytest.mark.parametrize("statement", range(1, 50, 4))
+@pytest.mark.parametrize("statement", range(1, 50, 4 if FULL else 12))
 def test_a_cloud_that_is_killed_anywhere_goes_on(
     serve: Callable[..., Served], bundle: Path, tmp_path: Path, statement: int
 ) -> None:
