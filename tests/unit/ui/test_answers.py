@@ -156,3 +156,21 @@ def test_the_user_stops_an_answer_and_writes_a_better_one(page: Any) -> None:
     expect(page, "#saved").to_contain_text("Saved as a note.")
     assert page.locator(".sides > :last-child p").inner_text() == answer  # it stays what the model said
     assert edit.evaluate("(one) => one === document.activeElement")
+
+
+def test_nothing_can_be_asked_before_the_page_knows_what_there_is(browser: Any, everyday: Path, state: Path) -> None:
+    with served(everyday, state) as found:
+        context = browser.new_context()
+        try:
+            held: list[Any] = []
+            context.route("**/view*", lambda route: held.append(route))
+            page = context.new_page()
+            with page.expect_request("**/view*"):
+                page.goto(found.link)
+            for button in ("#begin", "#stop", "#ask-button", "#try", "#end", "#rollback", "#reset"):
+                expect(page, button).to_be_disabled()
+            held[0].continue_()
+            context.unroute("**/view*")
+            expect(page, "#try").to_be_enabled()
+        finally:
+            context.close()
