@@ -65,8 +65,7 @@ def combined(
 ) -> StepTexts:
     """The step that numbers by direction make. Of a direction that nobody measured it is zero."""
     directions = measured.groups * measured.each
-    moving = directions - measured.watched * measured.each
-    told = {number: of for number, of in numbers.items() if number < moving}
+    told = {number: of for number, of in numbers.items() if number < measured.moving * measured.each}
     coefficients, guided = [0.0] * directions, [0.0] * directions
     for along in step_along(told, measured, settings, is_guided=is_guided):
         coefficients[along.number] = _normal(along.coefficient)
