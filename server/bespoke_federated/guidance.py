@@ -108,9 +108,7 @@ def _kept(state: Path, name: str, array: np.ndarray) -> ReceivedFile:
     return ReceivedFile(name=name, sha256=keep(state, data), size=len(data))
 
 
-def kept_files(
-    state: Path, files: Iterable[ReceivedFile], expected: Mapping[str, Received]
-) -> dict[str, np.ndarray]:
+def kept_files(state: Path, files: Iterable[ReceivedFile], expected: Mapping[str, Received]) -> dict[str, np.ndarray]:
     """Guidance of a round by name, in arrays as the plan expects them."""
     arrays = {}
     for file in files:

@@ -15,8 +15,8 @@ __all__ = ["CloudSettings"]
 class CloudSettings(RoundSettings):
     """How a cloud leads.
 
-    `devices` and `watchers` are those of each edge in a round, and `least_devices` those of all edges together. An edge that does not answer when
-    the deadline passes is left out of the round.
+    `devices` and `watchers` are those of each edge in a round, and `least_devices` those of all edges together. An edge that does
+    not answer when the deadline passes is left out of the round.
     """
 
     least_edges: int = Field(default=1, ge=1, le=MAX_DIRECTIONS, description="edges without which no round opens")
