@@ -13,10 +13,11 @@ import numpy as np
 from bespoke.errors import DataError, StateError
 from bespoke.format.tensors import map_tensors
 from bespoke.rules.federation import coefficients_of, coefficients_text
-from bespoke_federated.adapter import Adapter, Step
+from bespoke_federated.adapter import Adapter, Step, snapshot_of
 from bespoke_federated.directions import Directions, step_along
 from bespoke_federated.rows import StepTexts
 from bespoke_federated.settings import RoundSettings
+from bespoke_federated.whole_file import write_whole
 
 __all__ = ["CHECKPOINT", "History", "Past", "combined", "restored", "taken"]
 
@@ -104,6 +105,8 @@ def restored(store: History[Past], adapter: Adapter, most: int) -> Adapter:
             expected="the adapter of the last round",
             next_step="Restore the state from a copy",
         )
+    if rows:  # whoever makes guidance reads the checkpoint
+        write_whole(checkpoint, snapshot_of(adapter, half=False))
     return adapter
 
 
