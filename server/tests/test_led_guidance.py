@@ -102,7 +102,9 @@ def test_an_edge_that_was_away_catches_up_over_guided_rounds(
     edges.edges[1] = away
     edges.ask(cloud, 8)
     assert away.adapter == after(taken)
-    assert max(len(orders[1].files) for orders in edges.orders if 1 in orders) == 1
+    told = [orders[1] for orders in edges.orders if 1 in orders]
+    assert max(len(one.files) for one in told) == 1
+    assert max(sum(ended.guidance is not None for ended in one.ended) for one in told) == 1
 
 
 @pytest.mark.parametrize(("of_column", "stops"), [(0.1, True), (4.0, False)])

@@ -22,7 +22,7 @@ from bespoke.bundle.reader import read_bundle
 Serve = Callable[..., Served]
 
 
-@pytest.mark.parametrize("statement", range(1, 61, 5))
+@pytest.mark.parametrize("statement", range(1, 91, 6))
 def test_an_edge_that_is_killed_in_guided_rounds_goes_on(
     serve: Serve, probed: Path, tmp_path: Path, statement: int
 ) -> None:
