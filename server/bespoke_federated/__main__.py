@@ -38,6 +38,22 @@ DECIDED_BY_CLOUD = set(DEFAULTS) - {"deadline_seconds", "retry_seconds"}
 def _of_rounds(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command the options of rounds."""
     for option in (
+        click.option("--guard-least", type=float, default=DEFAULTS["guard_least"], show_default=True),
+        click.option("--guard-rounds", type=int, default=DEFAULTS["guard_rounds"], show_default=True),
+        click.option(
+            "--watchers", type=int, default=DEFAULTS["watchers"], show_default=True, help="Devices for the guard."
+        ),
+        click.option("--probe-coefficient", type=float, default=DEFAULTS["probe_coefficient"], show_default=True),
+        click.option(
+            "--mix", type=float, default=DEFAULTS["mix"], show_default=True, help="Share of z; not with probe."
+        ),
+        click.option(
+            "--guided-rate", type=float, default=DEFAULTS["guided_rate"], show_default=True, help="With guidance."
+        ),
+        click.option(
+            "--guidance-wait-seconds", type=float, default=DEFAULTS["guidance_wait_seconds"], show_default=True
+        ),
+        click.option("--guidance", is_flag=True, help="Wait for guidance, as `bespoke federate guide` makes it."),
         click.option(
             "--half-every", type=int, default=DEFAULTS["half_every"], show_default=True, help="Rounds; 0: never."
         ),
@@ -72,14 +88,6 @@ def cli() -> None:
 @click.option("--tls-cert", type=FILE, help="Certificate in PEM. Without one the server speaks plain HTTP.")
 @click.option("--tls-key", type=FILE, help="The certificate's private key in PEM.")
 @_of_rounds
-@click.option("--guidance", is_flag=True, help="Wait for guidance, as `bespoke federate guide` makes it.")
-@click.option("--guidance-wait-seconds", type=float, default=DEFAULTS["guidance_wait_seconds"], show_default=True)
-@click.option("--guided-rate", type=float, default=DEFAULTS["guided_rate"], show_default=True, help="With guidance.")
-@click.option("--mix", type=float, default=DEFAULTS["mix"], show_default=True, help="Share of z; not with probe.")
-@click.option("--probe-coefficient", type=float, default=DEFAULTS["probe_coefficient"], show_default=True)
-@click.option("--watchers", type=int, default=DEFAULTS["watchers"], show_default=True, help="Devices for the guard.")
-@click.option("--guard-rounds", type=int, default=DEFAULTS["guard_rounds"], show_default=True)
-@click.option("--guard-least", type=float, default=DEFAULTS["guard_least"], show_default=True)
 @click.option("--retry-seconds", type=float, default=DEFAULTS["retry_seconds"], show_default=True)
 @click.option("--most-devices", type=int, default=LIMITS["devices"], show_default=True, help="That may enrol.")
 @click.option("--device-requests", type=int, default=LIMITS["device_requests"], show_default=True, help="A minute.")

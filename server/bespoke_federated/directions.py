@@ -6,6 +6,9 @@
     probe    h = c' v                               one column of V, several devices for each
 
 With `probe` some devices measure z until the guard has judged (`bespoke.rules.guidance`). Their numbers move nothing.
+
+Where a cloud's edges share a round, each has a span of its groups. All measure the same columns. Of z no direction is measured by
+two edges, unless the settings say that all directions are shared.
 """
 
 from __future__ import annotations
@@ -15,10 +18,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from bespoke.rules.aggregation import Along, step_of
+from bespoke.rules.round_documents import MAX_DIRECTIONS
 from bespoke_federated.adapter import Adapter
 from bespoke_federated.settings import RoundSettings
 
-__all__ = ["Directions", "guided", "plain", "step_along"]
+__all__ = ["Directions", "Span", "guided", "plain", "spans", "step_along"]
 
 
 class Directions(NamedTuple):
@@ -36,28 +40,69 @@ class Directions(NamedTuple):
     guidance_coefficient: float = 0.0
     watched: int = 0
 
+    @property
+    def moving(self) -> int:
+        """Groups whose numbers move the adapter."""
+        return self.groups - self.watched
+
     def of_group(self, first: int) -> tuple[float, float]:
         """c and c' of the group with this first direction."""
-        if first >= (self.groups - self.watched) * self.each:
+        if first >= self.moving * self.each:
             return 1.0, 0.0
         return self.coefficient, self.guidance_coefficient
 
 
-def plain(settings: RoundSettings) -> Directions:
-    """The directions of a round without guidance."""
-    return Directions(settings.groups, settings.directions)
+class Span(NamedTuple):
+    """The groups of a round that one server's devices measure: some that move the adapter, and some that are watched."""
+
+    first_group: int
+    groups: int
+    first_watched: int = 0
+    watched: int = 0
+
+    @property
+    def ranges(self) -> tuple[range, range]:
+        """Its groups by number: those that move, then those that are watched."""
+        watched = range(self.first_watched, self.first_watched + self.watched)
+        return range(self.first_group, self.first_group + self.groups), watched
+
+    def is_of(self, measured: Directions) -> bool:
+        """Whether a round has these groups."""
+        moving, watched = self.ranges
+        return moving.stop <= measured.moving and (
+            not watched or measured.moving <= watched.start < watched.stop <= measured.groups
+        )
+
+    def holds(self, first: int, count: int, each: int) -> bool:
+        """Whether so many directions from this one on lie in it, with so many to a group."""
+        return any(of.start * each <= first and first + count <= of.stop * each for of in self.ranges)
 
 
-def guided(settings: RoundSettings, adapter: Adapter, *, watched: bool) -> Directions:
-    """The directions of a round with guidance. `watched`: whether some devices measure z."""
-    columns = adapter.steps.columns
+def plain(settings: RoundSettings, servers: int = 1) -> Directions:
+    """The directions of a round without guidance that so many servers share."""
+    return Directions(settings.groups_of(servers), settings.directions)
+
+
+def guided(settings: RoundSettings, adapter: Adapter, *, watched: bool, servers: int = 1) -> Directions:
+    """The directions of a round with guidance that so many servers share. `watched`: whether some devices measure z."""
+    columns, mix = adapter.steps.columns, settings.mix
     if adapter.steps.probe:
-        watchers = settings.watchers if watched else 0
+        most = max(0, MAX_DIRECTIONS - columns) // servers
+        watchers = min(settings.watchers, most) * servers if watched else 0
         return Directions(columns + watchers, 1, 0.0, settings.probe_coefficient, watchers)
-    mix = settings.mix
-    return Directions(
-        settings.groups, settings.directions, math.sqrt(mix), math.sqrt((1 - mix) * adapter.size / columns)
-    )
+    along_columns = math.sqrt((1 - mix) * adapter.size / columns)
+    return plain(settings, servers)._replace(coefficient=math.sqrt(mix), guidance_coefficient=along_columns)
+
+
+def spans(measured: Directions, settings: RoundSettings, servers: int = 1) -> list[Span]:
+    """The groups of each server of a round."""
+    is_shared = settings.whose == "shared" or not measured.coefficient  # columns alone: they are the same for all
+    own = measured.moving if is_shared else measured.moving // servers
+    watched = measured.watched // servers
+    return [
+        Span(0 if is_shared else place * own, own, measured.moving + place * watched, watched)
+        for place in range(servers)
+    ]
 
 
 def step_along(

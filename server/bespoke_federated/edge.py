@@ -23,6 +23,7 @@ from bespoke.rules.signed_request import device_id, signed_bytes
 from bespoke_federated.adapter import Adapter
 from bespoke_federated.answers import answer, signed
 from bespoke_federated.clock import Clock, SystemClock
+from bespoke_federated.guidance import check_bundle
 from bespoke_federated.led.rounds import LedRounds
 from bespoke_federated.led.store import LedStore
 from bespoke_federated.limits import Buckets
@@ -91,13 +92,7 @@ class Edge:
                 expected="one that names the key of this server",
                 next_step="Give the private key whose public half the bundle was built with",
             )
-        if settings.guidance and not initial.steps.received:
-            raise BundleError(
-                "the bundle",
-                got=f"method {federation.method} without guidance",
-                expected="one with guidance_columns, since the settings ask for guidance",
-                next_step="Build it with optimizers={'zgr': {'guidance_columns': 4}}, or serve without --guidance",
-            )
+        check_bundle(initial, federation, settings)
         self.federation, self._key = federation, private_key
         self.store = LedStore(state, serves=True) if led else Store(state, serves=True)
         self._of_devices = Buckets(self.limits.device_requests, "the device", self.clock)

@@ -15,27 +15,25 @@ stopped it, the round is a plain one.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
-
-import numpy as np
 
 from bespoke.bundle.federation_record import FederationRecord
 from bespoke.rules.privacy import rho_of
-from bespoke.rules.round_documents import DeviceDocument, Measurement, ReceivedFile
+from bespoke.rules.round_documents import DeviceDocument, Measurement
 from bespoke_federated.adapter import Adapter, snapshot_of
 from bespoke_federated.clock import Clock
-from bespoke_federated.directions import guided, plain
-from bespoke_federated.guidance import guard_of, offered
+from bespoke_federated.directions import plain
+from bespoke_federated.guidance import opening_of
 from bespoke_federated.metrics import Metrics
 from bespoke_federated.numbers import verdict
 from bespoke_federated.rows import Assignment, KeptFile, RoundRow, StepTexts
 from bespoke_federated.settings import RoundSettings
 from bespoke_federated.steps import CHECKPOINT, combined, restored, taken
-from bespoke_federated.store import FILES, Store
-from bespoke_federated.whole_file import write_whole
+from bespoke_federated.store import Store
+from bespoke_federated.whole_file import FILES, keep, write_whole
 
 __all__ = ["Rounds", "Share"]
 
@@ -46,7 +44,7 @@ _log = logging.getLogger("bespoke_federated")
 class Share(NamedTuple):
     """What this server asks its devices for in a round: groups of directions, and of how many devices."""
 
-    groups: range
+    groups: Sequence[int]
     devices: int
 
 
@@ -216,32 +214,14 @@ class Rounds:
         round = self._store.last_round()
         if round is None or round.state != "waiting":
             return
-        guard = guard_of(self._store, self.adapter, self.settings) if self.settings.watchers else None
-        found = None if guard and guard.stopped else offered(self._store.folder, self.adapter)
-        now, is_late = self._clock.calendar(), self._clock.running() >= self._due
-        if found is not None:
-            files = [self._kept(name, array, round.number) for name, array in found.files.items()]
-            measured = guided(self.settings, self.adapter, watched=guard is not None and not guard.judges)
-            with self._store.transaction():
-                for file, _ in files:
-                    self._store.add_file(file)
-                self._store.open_guided(round.number, measured, [named for _, named in files], found.public, now)
-            _log.info("round %d has guidance: %s", round.number, ", ".join(named.sha256 for _, named in files))
-        elif is_late or (guard and guard.stopped):
-            with self._store.transaction():
-                self._store.open_waiting(round.number, now)
-            _log.info("round %d has no guidance", round.number)
-        else:
+        is_late = self._clock.running() >= self._due
+        opening = opening_of(self._store, self.adapter, self.settings, is_late=is_late)
+        if opening is None:
             return
+        with self._store.transaction():
+            self._store.open_waiting(round.number, opening, self._clock.calendar())
+        _log.info("round %d has guidance: %s", round.number, ", ".join(file.sha256 for file in opening.files) or "none")
         self._due = self._clock.running() + self._patience("open")
-
-    def _kept(self, name: str, array: np.ndarray, number: int) -> tuple[KeptFile, ReceivedFile]:
-        """Writes a file of guidance, which is on the disk before a round names it."""
-        data = array.tobytes()
-        sha256 = hashlib.sha256(data).hexdigest()
-        write_whole(self._store.folder / FILES / sha256, data)
-        file = KeptFile(sha256, len(data), f"{FILES}/{sha256}", "guidance", number)
-        return file, ReceivedFile(name=name, sha256=sha256, size=len(data))
 
     def _free(self, round: RoundRow) -> Assignment | None:
         """The directions that the fewest devices measure. None: enough devices are at it."""
@@ -277,6 +257,5 @@ class Rounds:
     def _snapshot(self, adapter: Adapter, *, half: bool) -> KeptFile:
         """Writes a snapshot, which is on the disk before any row names it."""
         data = snapshot_of(adapter, half=half)
-        sha256 = hashlib.sha256(data).hexdigest()
-        write_whole(self._store.folder / FILES / sha256, data)
+        sha256 = keep(self._store.folder, data)
         return KeptFile(sha256, len(data), f"{FILES}/{sha256}", "snapshot", adapter.round, half)

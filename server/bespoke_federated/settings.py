@@ -56,17 +56,17 @@ class RoundSettings(Settings):
     half_every: int = Field(default=10, ge=0, description="rounds after which devices round to float16; 0: never")
     retry_seconds: float = Field(default=3_600.0, ge=0, le=1e8, description="wait of a device that has nothing to do")
 
-    @property
-    def groups(self) -> int:
-        """Groups of directions that differ."""
-        return self.devices if self.whose == "own" else 1
+    def groups_of(self, servers: int = 1) -> int:
+        """Groups of directions that differ, in a round that so many servers share."""
+        return servers * self.devices if self.whose == "own" else 1
 
     def check(self) -> None:
         """Raises ConfigError for settings that contradict each other."""
         if self.least_devices > self.devices:
             raise _refused("least_devices", str(self.least_devices), f"at most {self.devices}, the devices of a round")
-        if self.groups * self.directions > MAX_DIRECTIONS:
-            got = f"{self.groups * self.directions} directions in a round"
+        directions = self.groups_of() * self.directions
+        if directions > MAX_DIRECTIONS:
+            got = f"{directions} directions in a round"
             raise _refused("devices, directions", got, f"at most {MAX_DIRECTIONS}")
         if self.whose == "own" and self.combine != "mean":
             raise _refused("combine", f"{self.combine} of one number", "mean, where devices have their own directions")

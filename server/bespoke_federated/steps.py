@@ -13,10 +13,11 @@ import numpy as np
 from bespoke.errors import DataError, StateError
 from bespoke.format.tensors import map_tensors
 from bespoke.rules.federation import coefficients_of, coefficients_text
-from bespoke_federated.adapter import Adapter, Step
+from bespoke_federated.adapter import Adapter, Step, snapshot_of
 from bespoke_federated.directions import Directions, step_along
 from bespoke_federated.rows import StepTexts
 from bespoke_federated.settings import RoundSettings
+from bespoke_federated.whole_file import write_whole
 
 __all__ = ["CHECKPOINT", "History", "Past", "combined", "restored", "taken"]
 
@@ -65,8 +66,7 @@ def combined(
 ) -> StepTexts:
     """The step that numbers by direction make. Of a direction that nobody measured it is zero."""
     directions = measured.groups * measured.each
-    moving = directions - measured.watched * measured.each
-    told = {number: of for number, of in numbers.items() if number < moving}
+    told = {number: of for number, of in numbers.items() if number < measured.moving * measured.each}
     coefficients, guided = [0.0] * directions, [0.0] * directions
     for along in step_along(told, measured, settings, is_guided=is_guided):
         coefficients[along.number] = _normal(along.coefficient)
@@ -105,6 +105,8 @@ def restored(store: History[Past], adapter: Adapter, most: int) -> Adapter:
             expected="the adapter of the last round",
             next_step="Restore the state from a copy",
         )
+    if rows:  # whoever makes guidance reads the checkpoint
+        write_whole(checkpoint, snapshot_of(adapter, half=False))
     return adapter
 
 

@@ -24,12 +24,14 @@ from bespoke.rules.guidance import Squares
 from bespoke.rules.round_documents import ReceivedFile
 from bespoke_federated.adapter import Received
 from bespoke_federated.directions import Directions
+from bespoke_federated.guidance import Opening, kept_files
 from bespoke_federated.rows import Assignment, Device, KeptFile, RoundRow, StepTexts, Token
+from bespoke_federated.whole_file import FILES
 
 __all__ = ["Store"]
 
 VERSION = 1
-DATABASE, LOCK, FILES = "edge.sqlite", "edge.lock", "files"
+DATABASE, LOCK = "edge.sqlite", "edge.lock"
 BUSY_SECONDS = 30.0
 
 SCHEMA = """
@@ -205,11 +207,8 @@ class Store:
 
     def guidance_of(self, number: int) -> dict[str, np.ndarray]:
         """The guidance of a round by name. `shapes_of_guidance` says what it looks like."""
-        row, arrays = self.round(number), {}
-        for file in row.guidance if row else ():
-            shape, dtype = self.shapes_of_guidance[file.name]
-            arrays[file.name] = np.fromfile(self.folder / FILES / file.sha256, dtype).reshape(shape)
-        return arrays
+        row = self.round(number)
+        return kept_files(self.folder, row.guidance if row else (), self.shapes_of_guidance)
 
     def coefficient_bytes_after(self, number: int) -> int:
         sql = """SELECT COALESCE(SUM(LENGTH(coefficients) + guidance_bytes), 0) FROM rounds
@@ -222,24 +221,21 @@ class Store:
         return [row for found in self._all(sql, most) if (row := self._round(found))]
 
     def add_round(self, number: int, state: Literal["waiting", "open"], measured: Directions, now: float) -> None:
-        """Adds a round. One that waits may still get other directions (`open_guided`)."""
+        """Adds a round. One that waits may still get other directions (`open_waiting`)."""
         sql = """INSERT INTO rounds VALUES
                  (?, ?, ?, ?, 0, NULL, ?, ?, ?, ?, ?, NULL, 0, 0, 0, NULL, NULL, NULL, NULL)"""
         self._run(sql, number, state, now, now, *measured)
 
-    def open_waiting(self, number: int, now: float) -> None:
-        """Opens a round for which no guidance came."""
-        self._run("UPDATE rounds SET state = 'open', started = ? WHERE number = ?", now, number)
-
-    def open_guided(
-        self, number: int, measured: Directions, files: Sequence[ReceivedFile], public: Squares, now: float
-    ) -> None:
-        """Opens a round with the guidance that came."""
+    def open_waiting(self, number: int, opening: Opening, now: float) -> None:
+        """Opens a round with the guidance that came, and notes its files."""
+        for file in opening.files:
+            self.add_file(KeptFile(file.sha256, file.size, f"{FILES}/{file.sha256}", "guidance", number))
         sql = """UPDATE rounds SET state = 'open', started = ?, groups = ?, each = ?, coefficient = ?,
                  guidance_coefficient = ?, watched = ?, guidance = ?, guidance_bytes = ?, public_inside = ?,
                  public_whole = ? WHERE number = ? AND state = 'waiting'"""
-        text = json.dumps([file.model_dump() for file in files])
-        self._run(sql, now, *measured, text, sum(file.size for file in files), *public, number)
+        text = json.dumps([file.model_dump() for file in opening.files]) if opening.files else None
+        size = sum(file.size for file in opening.files)
+        self._run(sql, now, *opening.measured, text, size, *opening.public, number)
 
     def extend_round(self, number: int, now: float) -> None:
         self._run("UPDATE rounds SET extensions = extensions + 1, started = ? WHERE number = ?", now, number)

@@ -13,12 +13,19 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # where the example of a bundle lies, in the SDK's tests
 
 from federation_client import Client, ManualClock, Served
+from guided_rounds import COLUMNS
 from small_bundle import write_bundle
 
 
 @pytest.fixture(scope="session")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_bundle(tmp_path_factory.mktemp("bundle") / "words.bundle")
+
+
+@pytest.fixture(scope="session")
+def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle whose devices probe columns of guidance."""
+    return write_bundle(tmp_path_factory.mktemp("probed") / "words.bundle", probed_columns=COLUMNS, clip=100.0)
 
 
 @pytest.fixture

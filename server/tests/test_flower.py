@@ -11,13 +11,16 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
+import guided_orders
 import httpx
 import pytest
 from bespoke_federated.cloud.store import DATABASE, rounds_ended
 from bespoke_federated.edge import made_tokens
 from bespoke_federated.store import Store
 from federation_client import Client
+from guided_rounds import PROBED, after, offer
 from small_bundle import by_hand
 from test_command_line import COMMAND, free_port
 from tests.support.federation_key import PRIVATE
@@ -72,21 +75,28 @@ def stopped_at_the_end(process: subprocess.Popen[bytes]) -> Iterator[subprocess.
         process.wait(60)
 
 
-def test_flower_carries_rounds_between_a_cloud_and_two_edges(bundle: Path, tmp_path: Path) -> None:
+class Led(NamedTuple):
+    """What came of a task that a cloud has led."""
+
+    clients: list[Client]
+    taken: list[dict[int, float]]  # numbers by direction, of each round; of devices that share one the last
+    told: str
+
+
+def led_by_flower(bundle: Path, tmp_path: Path, rounds: int, *options: str) -> Led:
+    """Leads two edges, with a device each, until the rounds have ended."""
     command = [*COMMAND, "cloud", str(bundle), "--state", str(tmp_path / "cloud")]
     for name in ("a", "b"):
         command += ["--edge", str(tmp_path / name)]
-    command += ["--rounds", str(ROUNDS), "--devices", "1", "--least-devices", "2", "--rate", str(RATE)]
+    command += ["--rounds", str(rounds), "--devices", "1", "--least-devices", "2", "--half-every", "0", *options]
     with ExitStack() as stack:
         edges = [Remote(bundle, tmp_path / name) for name in ("a", "b")]
         for edge in edges:
             stack.enter_context(stopped_at_the_end(edge.process))
         clients = [edge.client() for edge in edges]
         with (tmp_path / "told").open("wb") as told:
-            cloud = stack.enter_context(
-                stopped_at_the_end(subprocess.Popen([*command, "--half-every", "0"], stdout=told))
-            )
-        taken: list[dict[int, float]] = [{} for _ in range(ROUNDS)]
+            cloud = stack.enter_context(stopped_at_the_end(subprocess.Popen(command, stdout=told)))
+        taken: list[dict[int, float]] = [{} for _ in range(rounds)]
         ends = time.monotonic() + SECONDS
         while cloud.poll() is None:
             assert time.monotonic() < ends, (tmp_path / "told").read_text()
@@ -100,11 +110,26 @@ def test_flower_carries_rounds_between_a_cloud_and_two_edges(bundle: Path, tmp_p
             client.ask()
     told_lines = (tmp_path / "told").read_text()
     assert cloud.returncode == 0, told_lines
+    assert rounds_ended(tmp_path / "cloud") == rounds
+    return Led(clients, taken, told_lines)
+
+
+def test_flower_carries_rounds_between_a_cloud_and_two_edges(bundle: Path, tmp_path: Path) -> None:
+    clients, taken, told = led_by_flower(bundle, tmp_path, ROUNDS, "--rate", str(RATE))
     adapter = by_hand([[rounded(RATE / 2 * of_round[direction]) for direction in range(2)] for of_round in taken])
     assert [(client.round, client.adapter) for client in clients] == [(ROUNDS, adapter)] * 2
-    assert rounds_ended(tmp_path / "cloud") == ROUNDS
     assert (tmp_path / "cloud" / DATABASE).exists()
-    assert f"privacy: {ROUNDS} rounds of one device, epsilon" in told_lines
+    assert f"privacy: {ROUNDS} rounds of one device, epsilon" in told
+
+
+def test_flower_carries_guidance_to_two_edges(probed: Path, tmp_path: Path) -> None:
+    """The device of each edge measures the first of two columns."""
+    (tmp_path / "cloud").mkdir()
+    offer(tmp_path / "cloud", by_hand([]), 1)
+    options = ["--guidance", "--probe-coefficient", str(PROBED), "--guided-rate", str(guided_orders.RATE)]
+    clients, _, _ = led_by_flower(probed, tmp_path, 1, *options)
+    adapter = after([(1, [guided_orders.step(*NUMBERS), 0.0])])
+    assert [(client.round, client.adapter) for client in clients] == [(1, adapter)] * 2
 
 
 @pytest.mark.parametrize("noise", [0.7, 1.0, 4.0, 20.0])

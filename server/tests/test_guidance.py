@@ -3,24 +3,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from federation_client import Client, Served
-from safetensors.numpy import save_file
-from small_bundle import CODE_BYTES, PIECES, initial_pieces, write_bundle
+from guided_rounds import CODES, COLUMNS, PROBED, SCALE, SCALES, after, codes, offer
 
 from bespoke.errors import BundleError
 from bespoke.rules.federation import coefficients_of
 
 Serve = Callable[..., Served]
-COLUMNS, PROBED = 2, 4.0  # and c' of a column
-SCALES = np.array([0.5, 0.25], np.float32)
 PROBING = {
     "guidance": True,
     "guidance_wait_seconds": 50.0,
@@ -33,38 +26,9 @@ PROBING = {
 }
 
 
-@pytest.fixture(scope="module")
-def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_bundle(tmp_path_factory.mktemp("probed") / "words.bundle", probed_columns=COLUMNS, clip=100.0)
-
-
-def codes(seed: int) -> np.ndarray:
-    """Columns of codes from -7 to 7."""
-    low, high = np.random.default_rng(seed).integers(1, 16, (2, CODE_BYTES, COLUMNS))
-    return (low | high << 4).astype(np.uint8)
-
-
-def offer(served: Served, seed: int, inside: float = 1.0, whole: float = 2.0) -> None:
-    """Puts guidance for the server's adapter where it looks."""
-    folder = served.edge.store.folder / "guidance"
-    folder.mkdir(exist_ok=True)
-    files = {"guidance.block_00.codes": codes(seed), "guidance.block_00.scales": SCALES}
-    save_file(files, folder / "new", {"public": json.dumps({"inside": inside, "whole": whole})})
-    os.replace(folder / "new", folder / f"{served.adapter}.safetensors")
-
-
-def column(seed: int, number: int) -> dict[str, np.ndarray]:
-    """A column by piece, read code by code."""
-    pieces, start = {}, 0
-    for place, (name, shape) in enumerate(PIECES.items()):
-        size = int(np.prod(shape))
-        numbers = []
-        for element in range(size):
-            byte = int(codes(seed)[start + element // 2, number])
-            numbers.append(((byte >> 4 if element % 2 else byte & 15) - 8) * float(SCALES[place]))
-        pieces[name] = np.array(numbers, np.float32).reshape(shape)
-        start += size // 2
-    return pieces
+def offered(served: Served, seed: int) -> None:
+    """Offers guidance for the server's adapter."""
+    offer(served.edge.store.folder, served.adapter, seed)
 
 
 def measured(devices: list[Client], of_column: float, of_noise: float) -> None:
@@ -83,7 +47,7 @@ def test_columns_are_probed_and_the_step_goes_along_them(serve: Serve, probed: P
     served = serve(served_bundle=probed, **PROBING)
     devices = [served.enrolled() for _ in range(4)]
     assert devices[0].ask().measure is None  # the round waits
-    offer(served, 1)
+    offered(served, 1)
     devices[0].ask()  # lets the server look
     measured(devices, of_column=2.0, of_noise=30.0)
 
@@ -92,15 +56,11 @@ def test_columns_are_probed_and_the_step_goes_along_them(serve: Serve, probed: P
     assert coefficients_of(span.coefficients) == [0.0] * 4  # along z nobody steps
     step = 0.5 / PROBED**2 * 2.0 * PROBED
     assert coefficients_of(span.guidance.coefficients) == [step, step, 0.0, 0.0]
-    pieces = {name: piece.copy() for name, piece in initial_pieces().items()}
-    for number in range(COLUMNS):
-        for name, of in column(1, number).items():
-            pieces[name] = pieces[name] - np.float32(step) * of
-    assert served.adapter == hashlib.sha256(b"".join(pieces[name].tobytes() for name in sorted(pieces))).hexdigest()
+    assert served.adapter == after([(1, [step, step])])
 
     by_name = {file.name: devices[0].fetch(file.sha256).content for file in span.guidance.files}
-    assert by_name["guidance.block_00.codes"] == codes(1).tobytes()
-    assert by_name["guidance.block_00.scales"] == SCALES.tobytes()
+    assert by_name[CODES] == codes(1).tobytes()
+    assert by_name[SCALE] == SCALES.tobytes()
 
 
 @pytest.mark.parametrize(("of_column", "stops"), [(0.1, True), (4.0, False)])
@@ -111,7 +71,7 @@ def test_a_guard_stops_guidance_that_tells_devices_little(
     served = serve(served_bundle=probed, **PROBING)
     devices = [served.enrolled() for _ in range(4)]
     for number in (1, 2):
-        offer(served, number)
+        offered(served, number)
         devices[0].ask()
         measured(devices, of_column, of_noise=2.0)
         if number == 1:
@@ -119,7 +79,7 @@ def test_a_guard_stops_guidance_that_tells_devices_little(
             served = serve(served_bundle=probed, **PROBING)
             for device in devices:
                 device.served = served
-    offer(served, 3)
+    offered(served, 3)
     devices[0].ask()
     answer = devices[0].ask()
     assert answer.measure is not None

@@ -158,7 +158,9 @@ def leave(output: Output, bundle: Path, state: Path, trust: Trust, key: Path | N
 @federate.command("guide", short_help="Make guidance for a server, from public examples.")
 @click.argument("bundle", type=PATH)
 @click.option("--public", type=PATH, required=True, help="File of public examples.")
-@click.option("--server-state", type=PATH, required=True, help="State of the server, which runs with --guidance.")
+@click.option(
+    "--server-state", type=PATH, required=True, help="State of the server or cloud that runs with --guidance."
+)
 @click.option("--rows", type=int, default=16, show_default=True, help="Examples for each gradient.")
 @click.option("--seconds", type=float, default=10.0, show_default=True, help="Between two looks for a new adapter.")
 @click.option("--once", is_flag=True, help="Look once.")

@@ -3,12 +3,15 @@
 
 A round of the cloud:
 
+    waits      for guidance of the cloud's adapter, if the settings say so
     opened     each edge that answered gets a share: directions of its own, or the same ones for all
     collected  an edge has closed its share, and what came is kept here
     ended      the cloud has combined as any server does, and its own adapter has taken the step
 
 A round ends when all shares were collected. At the deadline edges close what they have, and those that do not answer are left out.
 Then edges are told the coefficients and the adapter's hash.
+
+Guidance lies in the cloud's state as it does in that of a server that decides alone (`guidance.py`). Edges get its files once.
 
 Each change is on the disk before an edge hears of it. So a cloud that was killed goes on where it was. An edge that was away gets
 the rounds in between. What it had collected of a round that ended without it does not count, there as here.
@@ -17,7 +20,7 @@ the rounds in between. What it had collected of a round that ended without it do
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
@@ -26,8 +29,10 @@ from bespoke_federated.adapter import Adapter, snapshot_of
 from bespoke_federated.clock import Clock, SystemClock
 from bespoke_federated.cloud.settings import CloudSettings
 from bespoke_federated.cloud.store import CloudRound, CloudStore, EdgeShare
-from bespoke_federated.directions import Directions
+from bespoke_federated.directions import spans
+from bespoke_federated.guidance import check_bundle, opening_of
 from bespoke_federated.led.documents import MOST_ENDED, Collected, Ended, Opened, Order, Refusal, Standing
+from bespoke_federated.led.guidance import files_for, guided_by
 from bespoke_federated.steps import CHECKPOINT, combined, restored, taken
 from bespoke_federated.whole_file import write_whole
 
@@ -54,6 +59,7 @@ class Seen(NamedTuple):
 
     edge: str
     ended: int
+    lacking: tuple[str, ...] = ()  # files of guidance
 
 
 class Cloud:
@@ -72,8 +78,10 @@ class Cloud:
         initial = Adapter.of_bundle(bundle)
         assert bundle.manifest.federation is not None  # or there was no such adapter
         self.federation, self.initial_sha256 = bundle.manifest.federation, initial.sha256
+        check_bundle(initial, self.federation, settings)
         facts = {"task": self.federation.task, "adapter": initial.sha256, "seed": str(self.federation.seed)}
         self.store = CloudStore(state, facts)
+        self.store.shapes_of_guidance = initial.steps.received
         self._seen: dict[int, Seen] = {}  # by node
         self._present: set[str] = set()  # edges that answered when they were last asked
         self._counts: dict[str, int] = {}  # devices of the open round, by edge
@@ -116,7 +124,7 @@ class Cloud:
         self._present &= {seen.edge for seen in self._seen.values()}
         self._open_if_possible()
         last = self.store.last_round()
-        round = last if last is not None and last.adapter is None else None
+        round = last if last is not None and last.is_open else None
         orders = {node: order for node in connected if (order := self._order(node, round)) is not None}
         answers = carrier.carry(orders) if orders else {}
         for node in orders:
@@ -126,20 +134,28 @@ class Cloud:
         return bool(answers)
 
     def _open_if_possible(self) -> None:
-        """Opens the next round if there are edges to share it."""
-        last, edges = self.store.last_round(), sorted(self._present)
-        if self.done or (last is not None and last.adapter is None) or len(edges) < self.settings.least_edges:
+        """Opens the next round if there are edges to share it, and guidance if it waits for some."""
+        last, edges, settings = self.store.last_round(), sorted(self._present), self.settings
+        if self.done or (last is not None and last.is_open):
             return
-        own, settings = self.settings.whose == "own", self.settings
-        groups, number = settings.groups_of(len(edges)), last.number + 1 if last else 1
-        shares = [
-            EdgeShare(edge, place * settings.groups if own else 0, settings.groups, settings.devices, None)
-            for place, edge in enumerate(edges)
-        ]
-        self.store.open_round(number, groups, settings.directions, shares, self._clock.calendar())
+        waits = last is not None and last.waits
+        number = last.number + (0 if waits else 1) if last else 1
+        if settings.guidance and not waits:
+            self.store.wait_with_round(number, self._clock.calendar())
+            self._due = self._clock.running() + settings.guidance_wait_seconds
+        if len(edges) < settings.least_edges:
+            return
+        is_late = self._clock.running() >= self._due
+        opening = opening_of(self.store, self.adapter, settings, is_late=is_late, servers=len(edges))
+        if opening is None:
+            return
+        of_edges = zip(edges, spans(opening.measured, settings, len(edges)), strict=True)
+        shares = [EdgeShare(edge, span, settings.devices, None) for edge, span in of_edges]
+        self.store.open_round(number, opening, shares, self._clock.calendar())
         self._due = self._clock.running() + settings.deadline_seconds
         self._closing, self._counts = False, {}
-        self._tell(f"round {number}: open at {len(edges)} edges")
+        guided = " with guidance" if opening.files else ""
+        self._tell(f"round {number}: open at {len(edges)} edges{guided}")
 
     def _order(self, node: int, round: CloudRound | None) -> Order | None:
         """What an edge needs to hear. None: nothing, and it has nothing to tell."""
@@ -147,18 +163,20 @@ class Cloud:
         order = Order(task=self.federation.task, initial=self.initial_sha256, rounds=self.settings.rounds)
         if seen is None:
             return order
-        ended = tuple(self._ended(row, seen.edge) for row in self.store.ended_after(seen.ended, MOST_ENDED))
-        opened = None
+        behind = _up_to_guidance(self.store.ended_after(seen.ended, MOST_ENDED))
+        ended, opened = tuple(self._ended(row, seen.edge) for row in behind), None
         if round is not None and seen.ended + len(ended) == round.number - 1:
             opened = self._opened(round, seen.edge)
-        if opened is None:
-            return order.model_copy(update={"ended": ended}) if ended else None
+        needed = [row.guidance for row in (*behind, *([round] if opened and round else []))]
+        order = order.model_copy(update={"ended": ended, "files": files_for(self.store.folder, needed, seen.lacking)})
+        if opened is None or round is None:
+            return order if ended else None
         return order.model_copy(
             update={
-                "ended": ended,
                 "opened": opened,
                 "close": self._closing,
-                "each_number": self.settings.combine != "mean",
+                # Of watchers the guard needs squares.
+                "each_number": self.settings.combine != "mean" or bool(round.measured.watched),
                 "wait_seconds": 0.0 if self._closing else self.settings.poll_seconds,
             }
         )
@@ -168,9 +186,11 @@ class Cloud:
         assert row.adapter is not None
         return Ended(
             number=row.number,
-            groups=row.groups,
-            each=row.each,
+            groups=row.measured.groups,
+            each=row.measured.each,
+            guidance=guided_by(row.measured, row.guidance),
             coefficients=row.coefficients,
+            guided=row.guided,
             half=row.half,
             adapter=row.adapter,
             counted=self.store.counted(row.number, edge),
@@ -182,10 +202,13 @@ class Cloud:
             if share.edge == edge and share.collected is None:
                 return Opened(
                     number=round.number,
-                    groups=round.groups,
-                    each=round.each,
-                    first_group=share.first_group,
-                    own_groups=share.groups,
+                    groups=round.measured.groups,
+                    each=round.measured.each,
+                    guidance=guided_by(round.measured, round.guidance),
+                    first_group=share.span.first_group,
+                    own_groups=share.span.groups,
+                    first_watched=share.span.first_watched,
+                    own_watched=share.span.watched,
                     devices=share.devices,
                 )
         return None
@@ -194,7 +217,7 @@ class Cloud:
         """Takes what an edge answered."""
         seen = self._seen.get(node)
         if isinstance(answer, Standing) and self._is_ours(answer):
-            self._seen[node] = Seen(answer.edge, answer.ended)
+            self._seen[node] = Seen(answer.edge, answer.ended, answer.lacking)
             if seen is None:
                 self._tell(f"edge {answer.edge[:8]}: connected, after round {answer.ended}")
             self._present.add(answer.edge)
@@ -256,8 +279,8 @@ class Cloud:
                 sums[direction] = (count + more[0], total + more[1])
         numbers |= {direction: [total / count] for direction, (count, total) in sums.items() if count}
         half = bool(self.settings.half_every) and round.number % self.settings.half_every == 0
-        texts = combined(numbers, Directions(round.groups, round.each), self.settings, half=half)
-        adapter, texts = taken(self.adapter, texts, {})
+        texts = combined(numbers, round.measured, self.settings, half=half, is_guided=bool(round.guidance))
+        adapter, texts = taken(self.adapter, texts, self.store.guidance_of(round.number))
         self.store.end_round(round.number, texts, adapter.sha256)
         self.adapter, self._closing = adapter, False
         write_whole(self.store.folder / CHECKPOINT, snapshot_of(adapter, half=False))
@@ -267,16 +290,23 @@ class Cloud:
         self._tell(f"round {round.number}: ended with {devices} devices{without}, adapter {adapter.sha256[:8]}")
 
     def _due_after_restart(self) -> float:
-        """When the open round is due, on the running clock."""
-        last = self.store.last_round()
-        opened = self.store.opened(last.number) if last else self._clock.calendar()
-        left = self.settings.deadline_seconds - max(0.0, self._clock.calendar() - opened)
+        """When the last round is due, on the running clock."""
+        last, settings = self.store.last_round(), self.settings
+        patience = settings.guidance_wait_seconds if last and last.waits else settings.deadline_seconds
+        left = patience - max(0.0, self._clock.calendar() - last.started if last else 0.0)
         return self._clock.running() + max(0.0, left)
+
+
+def _up_to_guidance(rounds: Sequence[CloudRound]) -> list[CloudRound]:
+    """The first rounds, up to one with guidance: an order brings files of one."""
+    guided = (place for place, row in enumerate(rounds, 1) if row.guidance)
+    return list(rounds[: next(guided, len(rounds))])
 
 
 def _fits(collected: Collected, share: EdgeShare, round: CloudRound) -> bool:
     """Whether what an edge says is of the directions of its share."""
-    first, count = share.first_group * round.each, share.groups * round.each
+    each = round.measured.each
+    first, count = share.span.first_group * each, share.span.groups * each
     of_sums = not collected.counts or (collected.first, len(collected.counts)) == (first, count)
-    of_numbers = all(first <= one.first and one.first + len(one.numbers) <= first + count for one in collected.numbers)
+    of_numbers = all(share.span.holds(one.first, len(one.numbers), each) for one in collected.numbers)
     return of_sums and len(collected.counts) == len(collected.sums) and of_numbers

@@ -15,20 +15,20 @@ __all__ = ["CloudSettings"]
 class CloudSettings(RoundSettings):
     """How a cloud leads.
 
-    `devices` are those of each edge in a round, and `least_devices` those of all edges together. An edge that does not answer when
-    the deadline passes is left out of the round.
+    `devices` and `watchers` are those of each edge in a round, and `least_devices` those of all edges together. An edge that does
+    not answer when the deadline passes is left out of the round.
     """
 
     least_edges: int = Field(default=1, ge=1, le=MAX_DIRECTIONS, description="edges without which no round opens")
     poll_seconds: float = Field(default=20.0, gt=0, le=3600, description="for which an edge's app waits for numbers")
 
-    def groups_of(self, edges: int) -> int:
+    def groups_of(self, servers: int = 1) -> int:
         """Groups of directions of a round of so many edges. Raises ConfigError where they are too many."""
-        groups = edges * self.groups if self.whose == "own" else 1
+        groups = super().groups_of(servers)
         if groups * self.directions > MAX_DIRECTIONS:
             raise ConfigError(
                 "settings devices, directions",
-                got=f"{groups * self.directions} directions in a round of {edges} edges",
+                got=f"{groups * self.directions} directions in a round of {servers} edges",
                 expected=f"at most {MAX_DIRECTIONS}",
                 next_step="Change the settings of the cloud",
             )

@@ -48,7 +48,7 @@ def told_and_waited(state: Path, order: Order) -> Standing | Refusal:
             waits = isinstance(answer, Standing) and answer.collected is not None and not answer.collected.closed
             if left <= 0 or not waits:
                 return answer
-            order = order.model_copy(update={"ended": ()})  # it has followed them
+            order = order.model_copy(update={"ended": (), "files": ()})  # it has followed and kept them
         time.sleep(min(LOOK_SECONDS, max(0.0, left)))
 
 

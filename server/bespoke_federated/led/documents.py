@@ -2,19 +2,32 @@
 """What a cloud and its edges tell each other, as JSON. An edge answers each order with where it stands.
 
 An order says everything that an edge may not know: rounds that have ended, in their order, then the round that is open. So the same
-order may come twice, late or not at all. Nothing is done twice, and what was missed comes with the next one.
+order may come twice, late or not at all. Nothing is done twice, and what was missed comes with the next one. Only guidance travels
+when it is asked for: an edge follows an order up to the first round of which it lacks files, and says which.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from bespoke.config import Settings, as_tuple
-from bespoke.rules.round_documents import MAX_DIRECTIONS, MAX_ROUND
+from bespoke.rules.round_documents import MAX_DIRECTIONS, MAX_FILES, MAX_ROUND, ReceivedFile
 
-__all__ = ["MOST_ENDED", "Collected", "Ended", "Layout", "Numbers", "Opened", "Order", "Refusal", "Standing"]
+__all__ = [
+    "MOST_ENDED",
+    "Collected",
+    "Ended",
+    "GuidedBy",
+    "Layout",
+    "Numbers",
+    "Opened",
+    "Order",
+    "Refusal",
+    "SentFile",
+    "Standing",
+]
 
 MOST_ENDED = 256  # rounds of an order
 MOST_DEVICES = 1_000_000
@@ -24,11 +37,21 @@ _Round = Annotated[int, Field(ge=1, le=MAX_ROUND)]
 _Groups = Annotated[int, Field(ge=1, le=MAX_DIRECTIONS)]
 
 
+class GuidedBy(Settings):
+    """The guidance of a round: what a direction weighs, and the files."""
+
+    coefficient: float = Field(ge=0, le=1e6, description="c of each direction")
+    guidance_coefficient: float = Field(gt=0, le=1e6, description="c' of each direction")
+    watched: int = Field(ge=0, lt=MAX_DIRECTIONS, description="groups at the end that measure z alone")
+    files: Annotated[tuple[ReceivedFile, ...], BeforeValidator(as_tuple), Field(min_length=1, max_length=MAX_FILES)]
+
+
 class Layout(Settings):
     """The directions of a round: groups that differ, each of so many directions."""
 
     groups: _Groups
     each: _Groups = Field(description="directions of a group")
+    guidance: GuidedBy | None = Field(default=None, description="of this round; none: it is a plain one")
 
 
 class Opened(Layout):
@@ -37,6 +60,8 @@ class Opened(Layout):
     number: _Round
     first_group: int = Field(ge=0, lt=MAX_DIRECTIONS, description="of this edge")
     own_groups: _Groups = Field(description="groups of this edge")
+    first_watched: int = Field(default=0, ge=0, lt=MAX_DIRECTIONS, description="group of this edge that measures z")
+    own_watched: int = Field(default=0, ge=0, lt=MAX_DIRECTIONS, description="groups of this edge that do")
     devices: int = Field(ge=1, le=MOST_DEVICES, description="whose numbers this edge waits for")
 
 
@@ -45,9 +70,25 @@ class Ended(Layout):
 
     number: _Round
     coefficients: str = Field(max_length=4 * MAX_DIRECTIONS, description="as `coefficients_text`")
+    guided: str | None = Field(default=None, max_length=4 * MAX_DIRECTIONS, description="c' of the steps, likewise")
     half: bool = Field(description="whether the adapter is rounded to float16 after it")
     adapter: _Sha256 = Field(description="sha256 of the adapter after it")
     counted: bool = Field(description="whether what this edge had collected is in the coefficients")
+
+    @model_validator(mode="after")
+    def _has_both_or_one(self) -> Self:
+        if (self.guided is None) != (self.guidance is None):
+            raise ValueError("coefficients of guidance go with its files")
+        if self.guided is not None and len(self.guided) != len(self.coefficients):
+            raise ValueError("a direction has both coefficients")
+        return self
+
+
+class SentFile(Settings):
+    """A file of guidance that an edge has said to lack."""
+
+    sha256: _Sha256
+    data: str = Field(description="its bytes in base64")
 
 
 class Order(Settings):
@@ -60,6 +101,9 @@ class Order(Settings):
         default=(), description="in their order, from the one on that the edge has not followed"
     )
     opened: Opened | None = Field(default=None, description="the round behind them")
+    files: Annotated[tuple[SentFile, ...], BeforeValidator(as_tuple), Field(max_length=MAX_FILES)] = Field(
+        default=(), description="that this edge lacks, of one round"
+    )
     close: bool = Field(default=False, description="whether numbers of the open round are late from now on")
     each_number: bool = Field(default=False, description="whether sums are not enough: a median needs the numbers")
     wait_seconds: float = Field(default=0.0, ge=0, le=3600, description="for which the edge's app waits for numbers")
@@ -96,6 +140,9 @@ class Standing(Settings):
     adapter: _Sha256 = Field(description="sha256 of the adapter after it")
     most_rounds: int = Field(ge=0, description="rounds of the device that sent numbers in most of them")
     collected: Collected | None = Field(default=None, description="of the round behind it, if it is open here")
+    lacking: Annotated[tuple[_Sha256, ...], BeforeValidator(as_tuple), Field(max_length=MAX_FILES)] = Field(
+        default=(), description="files without which it cannot go on with the order"
+    )
 
 
 class Refusal(Settings):

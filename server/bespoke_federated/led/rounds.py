@@ -9,6 +9,8 @@ A round goes through four states here:
     ended     the step is taken, and the adapter is the one that the cloud has
 
 Each change is one transaction. An edge that was killed goes on with the one that is on the disk, and gives the same answers.
+
+A round with guidance needs files (`led/guidance.py`). Where some are missing the edge says so, and goes on when they have come.
 """
 
 from __future__ import annotations
@@ -17,17 +19,20 @@ import math
 
 from bespoke.bundle.federation_record import FederationRecord
 from bespoke.errors import StateError
-from bespoke.rules.round_documents import MAX_DIRECTIONS, MAX_ROUND
+from bespoke.rules.round_documents import MAX_ROUND
 from bespoke_federated.adapter import Adapter
 from bespoke_federated.clock import Clock
-from bespoke_federated.directions import Directions
-from bespoke_federated.led.documents import Collected, Ended, Numbers, Opened, Order, Standing
+from bespoke_federated.directions import Span
+from bespoke_federated.guidance import Opening
+from bespoke_federated.led.documents import Collected, Ended, Layout, Numbers, Opened, Order, Standing
+from bespoke_federated.led.guidance import came_with, check_kept, opening_of_layout
 from bespoke_federated.led.store import LedStore
 from bespoke_federated.metrics import Metrics
 from bespoke_federated.problems import RequestError, problem
 from bespoke_federated.rounds import Rounds, Share
 from bespoke_federated.rows import RoundRow
 from bespoke_federated.settings import RoundSettings
+from bespoke_federated.whole_file import FILES, keep
 
 __all__ = ["LedRounds"]
 
@@ -60,21 +65,32 @@ class LedRounds(Rounds):
     def obey(self, order: Order) -> Standing:
         """Follows what has ended, opens what is open, closes it if it should. Then tells what came of it.
 
-        Raises RequestError for what cannot be: another bundle, or rounds that went otherwise here.
+        Raises RequestError for what cannot be: another bundle, files that do not fit, or rounds that went otherwise here.
         """
         self._check(order)
+        files = came_with(order, self.adapter.steps.received)
         with self._ending:
+            for data in files:
+                keep(self._store.folder, data)
             if self._store.rounds_of_task() != order.rounds:
                 self._store.set_rounds_of_task(order.rounds)
+            lacking: tuple[str, ...] = ()
             for ended in order.ended:
+                if lacking := self._lacking(ended):
+                    break
                 self._follow(ended)
             with self._store.transaction():
-                if order.opened is not None:
+                if order.opened is not None and not (lacking := lacking or self._lacking(order.opened)):
                     self._open_led(order.opened)
                     if order.close:
                         self._store.close_round(order.opened.number)
                 self._combine_if_due()
-                return self._standing(order.each_number)
+                return self._standing(order.each_number, lacking)
+
+    def _lacking(self, layout: Layout) -> tuple[str, ...]:
+        """Files of a round that are not here yet. A file is there whole or not at all."""
+        names = dict.fromkeys(file.sha256 for file in opening_of_layout(layout).files)
+        return tuple(sha256 for sha256 in names if not (self._store.folder / FILES / sha256).exists())
 
     def _check(self, order: Order) -> None:
         if order.task != self.federation.task or order.initial != self.initial_sha256:
@@ -93,24 +109,28 @@ class LedRounds(Rounds):
             row = self._store.round(ended.number)
             if row is None:  # it went by while this edge was away
                 self._check_next(ended.number)
-                measured = Directions(ended.groups, ended.each)
-                self._store.add_round(ended.number, "open", measured, self._clock.calendar())
-            elif row.measured != Directions(ended.groups, ended.each):
+                self._add(ended.number, opening_of_layout(ended))
+            elif not _is(row, opening_of_layout(ended)):
                 raise _otherwise(ended.number)
             self._store.fix_round(ended)
         self._end_combined()
 
     def _open_led(self, opened: Opened) -> None:
-        row = self._store.round(opened.number)
+        row, opening = self._store.round(opened.number), opening_of_layout(opened)
         if row is None:
             self._check_next(opened.number)
-            if opened.first_group + opened.own_groups > opened.groups or opened.groups * opened.each > MAX_DIRECTIONS:
+            span = Span(opened.first_group, opened.own_groups, opened.first_watched, opened.own_watched)
+            if not span.is_of(opening.measured):
                 raise _refused("a share that is not in the round", "one of its groups", "Ask who runs the cloud")
-            now = self._clock.calendar()
-            self._store.open_led(opened, now)
+            self._add(opened.number, opening)
+            self._store.add_share(opened.number, span, opened.devices)
             self._due = self._clock.running() + self.settings.deadline_seconds
-        elif row.state == "ended" or row.measured != Directions(opened.groups, opened.each):
+        elif row.state == "ended" or not _is(row, opening):
             raise _otherwise(opened.number)
+
+    def _add(self, number: int, opening: Opening) -> None:
+        check_kept(self._store.folder, opening.files, self.adapter.steps.received)
+        self._store.add_led(number, opening, self._clock.calendar())
 
     def _check_next(self, number: int) -> None:
         last = self._store.last_round()
@@ -118,7 +138,7 @@ class LedRounds(Rounds):
             at = f"round {last.number if last else 0}"
             raise _refused(f"round {number}", f"what follows {at}, where this edge is", "Send the rounds in between")
 
-    def _standing(self, each_number: bool) -> Standing:
+    def _standing(self, each_number: bool, lacking: tuple[str, ...]) -> Standing:
         last, ended = self._store.last_round(), self._store.last_ended()
         number = ended.number if ended else 0
         waiting = last is not None and last.state != "ended" and last.coefficients is None
@@ -128,6 +148,7 @@ class LedRounds(Rounds):
             adapter=self.adapter_after(number),
             most_rounds=self._store.totals()["most_rounds"],
             collected=self._collected(last, each_number) if last is not None and waiting else None,
+            lacking=lacking,
         )
 
     def _collected(self, round: RoundRow, each_number: bool) -> Collected:
@@ -138,12 +159,13 @@ class LedRounds(Rounds):
         if each_number:
             numbers = tuple(Numbers(first=first, numbers=tuple(found)) for first, found in came)
             return Collected(round=round.number, devices=devices, closed=True, numbers=numbers)
-        share = self._share(round)
-        first = share.groups.start * round.measured.each
-        by_direction: list[list[float]] = [[] for _ in range(len(share.groups) * round.measured.each)]
+        (moving, _), each = self._span(round).ranges, round.measured.each
+        first = moving.start * each
+        by_direction: list[list[float]] = [[] for _ in range(len(moving) * each)]
         for start, found in came:
-            for place, one in enumerate(found, start - first):
-                by_direction[place].append(one)
+            if start < moving.stop * each:  # of z that is only watched there is no sum
+                for place, one in enumerate(found, start - first):
+                    by_direction[place].append(one)
         return Collected(
             round=round.number,
             devices=devices,
@@ -180,8 +202,18 @@ class LedRounds(Rounds):
         """The cloud opens rounds."""
 
     def _share(self, round: RoundRow) -> Share:
-        first, groups, devices = self._store.share(round.number) or (0, 0, 0)
-        return Share(range(first, first + groups), devices)
+        _, devices = self._store.share(round.number) or (None, 0)
+        moving, watched = self._span(round).ranges
+        return Share([*moving, *watched], devices)
+
+    def _span(self, round: RoundRow) -> Span:
+        span, _ = self._store.share(round.number) or (Span(0, 0), 0)
+        return span
+
+
+def _is(row: RoundRow, opening: Opening) -> bool:
+    """Whether a round has the directions and the guidance that the cloud says."""
+    return (row.measured, row.guidance) == (opening.measured, opening.files)
 
 
 def _otherwise(number: int) -> RequestError:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import secrets
 
-from bespoke_federated.directions import Directions
-from bespoke_federated.led.documents import Ended, Opened
+from bespoke_federated.directions import Span
+from bespoke_federated.guidance import Opening
+from bespoke_federated.led.documents import Ended
 from bespoke_federated.store import Store
 
 __all__ = ["LedStore"]
@@ -17,6 +18,8 @@ CREATE TABLE IF NOT EXISTS shares (  -- of this edge in rounds that it has opene
     round INTEGER PRIMARY KEY,
     first_group INTEGER NOT NULL,
     groups INTEGER NOT NULL,
+    first_watched INTEGER NOT NULL,
+    watched INTEGER NOT NULL,
     devices INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE IF NOT EXISTS expected (  -- sha256 of the adapter after rounds, as the cloud has it
@@ -45,15 +48,19 @@ class LedStore(Store):
     def set_rounds_of_task(self, rounds: int) -> None:
         self._run("INSERT OR REPLACE INTO led VALUES ('rounds', ?)", str(rounds))
 
-    def share(self, round_number: int) -> tuple[int, int, int] | None:
-        """(first group, groups, devices) of a round that was opened here."""
-        row = self._one("SELECT first_group, groups, devices FROM shares WHERE round = ?", round_number)
-        return row and (row[0], row[1], row[2])
+    def share(self, round_number: int) -> tuple[Span, int] | None:
+        """This edge's groups and devices in a round that was opened here."""
+        sql = "SELECT first_group, groups, first_watched, watched, devices FROM shares WHERE round = ?"
+        row = self._one(sql, round_number)
+        return row and (Span(*row[:4]), row[4])
 
-    def open_led(self, opened: Opened, now: float) -> None:
-        self.add_round(opened.number, "open", Directions(opened.groups, opened.each), now)
-        share = (opened.number, opened.first_group, opened.own_groups, opened.devices)
-        self._run("INSERT INTO shares VALUES (?, ?, ?, ?)", *share)
+    def add_led(self, number: int, opening: Opening, now: float) -> None:
+        """Adds a round as the cloud has opened it."""
+        self.add_round(number, "waiting", opening.measured, now)
+        self.open_waiting(number, opening, now)
+
+    def add_share(self, number: int, span: Span, devices: int) -> None:
+        self._run("INSERT INTO shares VALUES (?, ?, ?, ?, ?, ?)", number, *span, devices)
 
     def close_round(self, number: int) -> None:
         """From now on the numbers of this round are late. Its coefficients are still to come."""
@@ -61,9 +68,9 @@ class LedStore(Store):
 
     def fix_round(self, ended: Ended) -> None:
         """Notes the coefficients that the cloud has combined. Numbers that are not in them count as late."""
-        sql = """UPDATE rounds SET state = 'combined', coefficients = ?, half = ?
+        sql = """UPDATE rounds SET state = 'combined', coefficients = ?, guided = ?, half = ?
                  WHERE number = ? AND state <> 'ended' AND coefficients IS NULL"""
-        self._run(sql, ended.coefficients, int(ended.half), ended.number)
+        self._run(sql, ended.coefficients, ended.guided, int(ended.half), ended.number)
         self._run("INSERT OR IGNORE INTO expected VALUES (?, ?)", ended.number, ended.adapter)
         if not ended.counted:
             self._run("UPDATE numbers SET late = 1 WHERE round = ?", ended.number)
