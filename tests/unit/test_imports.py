@@ -104,7 +104,6 @@ def test_a_model_is_opened_without_torch() -> None:
     assert sockets == []
 
 
-@pytest.mark.slow
 def test_training_knows_neither_the_compiler_nor_its_plugins() -> None:
     modules, sockets = probe("import bespoke.personal_model, bespoke.core.in_process, bespoke.golden.prover")
     ours = {module for module in modules if module.startswith("bespoke.")}

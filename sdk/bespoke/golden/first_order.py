@@ -15,29 +15,13 @@ import torch
 
 from bespoke.config import Training
 from bespoke.golden.document import GradientSource, Known, MethodGolden
+from bespoke.golden.rates import STEPS, rates
 from bespoke.golden.reference import Lane
 from bespoke.methods.update import FirstOrderOptions
 from bespoke.ops.dtypes import Tensors
-from bespoke.rules.run_length import shortest_run
-from bespoke.rules.schedule import learning_rate_at
 
-STEPS = 3
 FLOOR = 1e-5
 MOVED_FLOOR = 1e-4  # AdamW's first steps are signs: an element near 0 may go either way
-
-
-def rates(training: Training, steps: int = STEPS) -> list[float]:
-    """Learning rates of the first steps of a whole run."""
-    return [
-        learning_rate_at(
-            step,
-            peak=training.learning_rate,
-            schedule=training.schedule,
-            warmup_steps=training.warmup_steps,
-            total_steps=shortest_run(training),
-        )
-        for step in range(1, steps + 1)
-    ]
 
 
 class FirstOrder:

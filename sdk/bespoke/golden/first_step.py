@@ -15,8 +15,8 @@ import torch
 
 from bespoke.format.tensors import map_tensors
 from bespoke.golden.document import Known, MethodGolden
-from bespoke.golden.first_order import rates
 from bespoke.golden.promises import GoldenMethod
+from bespoke.golden.rates import rates
 from bespoke.reference.buffers import Buffers
 from bespoke.reference.code import plan_code
 from bespoke.reference.interpreter import Bindings, Interpreter

@@ -44,6 +44,7 @@ from bespoke.golden.promises import (
     trained_pieces,
     update_rule,
 )
+from bespoke.golden.rates import STEPS
 from bespoke.golden.reference import Lane, Reference
 from bespoke.golden.texts import golden_texts
 from bespoke.golden.weights import BundleWeights
@@ -55,7 +56,6 @@ from bespoke.plan.values import arrays_of
 __all__ = ["MANY_WEIGHTS", "longest_golden", "make_golden", "one_thread"]
 
 SEED = 0
-STEPS = 3
 FLOOR = 1e-5  # relative
 SMALL = 1e-6  # of the largest gradient: below it, a gradient is compared absolutely
 MANY_WEIGHTS = 2**26  # in the blocks: from here on, a token costs enough to be saved

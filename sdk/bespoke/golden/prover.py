@@ -24,7 +24,7 @@ from bespoke.data.turns import Turns, protect_markers
 from bespoke.errors import BespokeError, GoldenMismatch
 from bespoke.golden.batch import padded
 from bespoke.golden.document import Golden, Known, MethodGolden, filled_adapter, places, read_golden
-from bespoke.golden.first_order import rates
+from bespoke.golden.rates import rates
 from bespoke.plan.kinds import GENERATION
 from bespoke.reference.machine import AnsweringMachine, Machine, adapter_tensors
 from bespoke.reference.torch_settings import computing

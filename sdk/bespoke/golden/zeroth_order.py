@@ -16,7 +16,8 @@ import torch
 from bespoke.config import Training
 from bespoke.contracts import Promise
 from bespoke.golden.document import Known, MethodGolden
-from bespoke.golden.first_order import FLOOR, STEPS, rates
+from bespoke.golden.first_order import FLOOR
+from bespoke.golden.rates import STEPS, rates
 from bespoke.golden.reference import Lane
 from bespoke.methods.zeroth_order import LEAST_CURVATURE
 from bespoke.model.spec import ModelSpec
