@@ -7,7 +7,6 @@ killed process still knows. What a request changes and the request's counter cha
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sqlite3
@@ -19,10 +18,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bespoke.errors import StateError, StateLocked
 from bespoke.rules.guidance import Squares
 from bespoke.rules.round_documents import ReceivedFile
 from bespoke_federated.adapter import Received
+from bespoke_federated.database import BUSY_SECONDS, locked, prepared, transaction, unusable
 from bespoke_federated.directions import Directions
 from bespoke_federated.guidance import Opening, kept_files
 from bespoke_federated.rows import Assignment, Device, KeptFile, RoundRow, StepTexts, Token
@@ -32,7 +31,6 @@ __all__ = ["Store"]
 
 VERSION = 1
 DATABASE, LOCK = "edge.sqlite", "edge.lock"
-BUSY_SECONDS = 30.0
 
 SCHEMA = """
 CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -114,13 +112,13 @@ class Store:
         try:
             (folder / FILES).mkdir(parents=True, exist_ok=True)
             if serves:
-                self._locked = _locked(folder)
+                self._locked = locked(folder / LOCK, "a server")
             self._database = sqlite3.connect(
                 folder / DATABASE, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
             self._prepare()
         except (OSError, sqlite3.Error) as error:
-            raise _unusable(
+            raise unusable(
                 folder, type(error).__name__, "a folder with the state of a server, or an empty one"
             ) from None
 
@@ -134,15 +132,8 @@ class Store:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Makes all changes of its body or none. It is on the disk when the body has ended."""
-        with self._lock:
-            self._database.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._database.execute("COMMIT")
-            except BaseException:
-                if self._database.in_transaction:
-                    self._database.execute("ROLLBACK")
-                raise
+        with self._lock, transaction(self._database):
+            yield
 
     # What the state belongs to
 
@@ -156,7 +147,7 @@ class Store:
                 others = ", ".join(
                     sorted(key for key in known.keys() | facts.keys() if known.get(key) != facts.get(key))
                 )
-                raise _unusable(
+                raise unusable(
                     self.folder, f"the state of another bundle: {others}", "that of the bundle that is served"
                 )
 
@@ -310,13 +301,7 @@ class Store:
         self._database.execute("PRAGMA journal_mode = WAL")
         self._database.execute("PRAGMA synchronous = FULL")
         with self.transaction():
-            version = self._one("PRAGMA user_version")[0]
-            if version == 0:
-                for statement in SCHEMA.split(";\n"):
-                    self._database.execute(statement)
-                self._database.execute(f"PRAGMA user_version = {VERSION}")
-            elif version != VERSION:
-                raise _unusable(self.folder, f"state of version {version}", f"version {VERSION}")
+            prepared(self._database, self.folder, VERSION, SCHEMA)
 
     @staticmethod
     def _round(row: Any) -> RoundRow | None:
@@ -346,20 +331,3 @@ class Store:
     def _all(self, sql: str, *values: Any) -> list[Any]:
         with self._lock:
             return self._database.execute(sql, values).fetchall()
-
-
-def _locked(folder: Path) -> int:
-    """A lock that ends with the process."""
-    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise StateLocked(
-            str(folder), got="a server that runs already", expected="none", next_step="Stop it, or name another folder"
-        ) from None
-    return descriptor
-
-
-def _unusable(folder: Path, got: str, expected: str) -> StateError:
-    return StateError(str(folder), got=got, expected=expected, next_step="Name another folder for the state")

@@ -12,6 +12,7 @@ import pytest
 from bespoke_federated.cloud.cloud import Cloud
 from bespoke_federated.cloud.settings import CloudSettings
 from federation_client import Served
+from full_counts import FULL
 from guided_orders import SETTINGS, ended, guided_by, opened, order, sent, step, take_part
 from guided_rounds import SCALES, after, codes, offer
 from led_edges import Edges, rounds_of
@@ -22,7 +23,7 @@ from bespoke.bundle.reader import read_bundle
 Serve = Callable[..., Served]
 
 
-@pytest.mark.parametrize("statement", range(1, 91, 6))
+@pytest.mark.parametrize("statement", range(1, 91, 6 if FULL else 18))
 def test_an_edge_that_is_killed_in_guided_rounds_goes_on(
     serve: Serve, probed: Path, tmp_path: Path, statement: int
 ) -> None:
@@ -48,7 +49,7 @@ def test_an_edge_that_is_killed_in_guided_rounds_goes_on(
     assert [(file.kind, file.round) for file in kept if file] == [("guidance", 2)] * 2
 
 
-@pytest.mark.parametrize("statement", range(1, 41, 5))
+@pytest.mark.parametrize("statement", range(1, 41, 5 if FULL else 15))
 @pytest.mark.parametrize("during", ["opening", "ending"])
 def test_a_cloud_that_is_killed_in_guided_rounds_goes_on(
     serve: Serve, probed: Path, tmp_path: Path, during: str, statement: int

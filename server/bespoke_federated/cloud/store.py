@@ -6,7 +6,6 @@ A commit waits for the disk. So an order that went out speaks of what the next r
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sqlite3
@@ -18,10 +17,10 @@ from urllib.parse import quote
 
 import numpy as np
 
-from bespoke.errors import StateError, StateLocked
 from bespoke.rules.guidance import Squares
 from bespoke.rules.round_documents import ReceivedFile
 from bespoke_federated.adapter import Received
+from bespoke_federated.database import BUSY_SECONDS, locked, prepared, transaction, unusable
 from bespoke_federated.directions import Directions, Span
 from bespoke_federated.guidance import Opening, kept_files
 from bespoke_federated.led.documents import Collected
@@ -32,7 +31,6 @@ __all__ = ["CloudRound", "CloudStore", "EdgeShare", "rounds_ended"]
 
 VERSION = 1
 DATABASE, LOCK = "cloud.sqlite", "cloud.lock"
-BUSY_SECONDS = 30.0
 
 SCHEMA = """
 CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -123,11 +121,11 @@ class CloudStore:
         self.shapes_of_guidance: Mapping[str, Received] = {}
         try:
             (folder / FILES).mkdir(parents=True, exist_ok=True)
-            self._locked = _locked(folder)
+            self._locked = locked(folder / LOCK, "a cloud")
             self._database = sqlite3.connect(folder / DATABASE, timeout=BUSY_SECONDS, isolation_level=None)
             self._prepare(facts)
         except (OSError, sqlite3.Error) as error:
-            raise _unusable(folder, type(error).__name__, "a folder with a cloud's state, or an empty one") from None
+            raise unusable(folder, type(error).__name__, "a folder with a cloud's state, or an empty one") from None
 
     def close(self) -> None:
         self._database.close()
@@ -136,14 +134,8 @@ class CloudStore:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Makes all changes of its body or none."""
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(self._database):
             yield
-            self._database.execute("COMMIT")
-        except BaseException:
-            if self._database.in_transaction:
-                self._database.execute("ROLLBACK")
-            raise
 
     def round(self, number: int) -> CloudRound | None:
         rows = self._rounds("WHERE number = ?", number)
@@ -252,16 +244,10 @@ class CloudStore:
         self._database.execute("PRAGMA journal_mode = WAL")
         self._database.execute("PRAGMA synchronous = FULL")
         with self.transaction():
-            version = self._all("PRAGMA user_version")[0][0]
-            if version == 0:
-                for statement in SCHEMA.split(";\n"):
-                    self._database.execute(statement)
-                self._database.execute(f"PRAGMA user_version = {VERSION}")
+            if prepared(self._database, self.folder, VERSION, SCHEMA):
                 self._database.executemany("INSERT INTO about VALUES (?, ?)", list(facts.items()))
-            elif version != VERSION:
-                raise _unusable(self.folder, f"state of version {version}", f"version {VERSION}")
             if dict(self._all("SELECT key, value FROM about")) != facts:
-                raise _unusable(self.folder, "the state of another bundle", "that of the bundle that is led")
+                raise unusable(self.folder, "the state of another bundle", "that of the bundle that is led")
 
 
 def rounds_ended(folder: Path) -> int:
@@ -272,22 +258,5 @@ def rounds_ended(folder: Path) -> int:
         return int(database.execute("SELECT COUNT(*) FROM rounds WHERE adapter IS NOT NULL").fetchone()[0])
 
 
-def _locked(folder: Path) -> int:
-    """A lock that ends with the process."""
-    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise StateLocked(
-            str(folder), got="a cloud that runs already", expected="none", next_step="Stop it, or name another folder"
-        ) from None
-    return descriptor
-
-
 def _flat(share: EdgeShare) -> tuple[str | int, ...]:
     return (share.edge, *share.span, share.devices)
-
-
-def _unusable(folder: Path, got: str, expected: str) -> StateError:
-    return StateError(str(folder), got=got, expected=expected, next_step="Name another folder for the state")
