@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: python -m bespoke_federated serve | token | key | cloud."""
+"""The command line: python -m bespoke_federated serve | token | remove | key | cloud."""
 
 from __future__ import annotations
 
@@ -150,6 +150,22 @@ def token(state: Path, count: int, days: float) -> None:
             click.echo(made)
     finally:
         store.close()
+
+
+@cli.command()
+@click.argument("device")
+@click.option("--state", type=FOLDER, required=True, help="Folder of the server's state.")
+def remove(device: str, state: Path) -> None:
+    """Lets DEVICE, an id, in no more until it enrols with a new token. Numbers that it has sent stay in their rounds."""
+    store = Store(state)
+    try:
+        if not store.remove_device(device):
+            raise ConfigError(
+                "DEVICE", got="one that is not enrolled", expected="an id", next_step="Look it up in the state"
+            )
+    finally:
+        store.close()
+    click.echo("removed")
 
 
 @cli.command()

@@ -132,6 +132,8 @@ class Edge:
             if known.device is not None and known.device != id:
                 raise refused("a token that another device has used", "one that is new", "Ask for another token")
             if known.device == id:
+                if found is None:
+                    raise refused("a token of a device that was removed", "one that is new", "Ask for another token")
                 self._count(request.claim)
             elif found is not None:
                 raise refused("a key that has enrolled with another token", "a new key", "Go on: it may ask already")

@@ -168,6 +168,10 @@ class Store:
         row = self._one("SELECT id, public_key, counter FROM devices WHERE id = ?", id)
         return row and Device(*row)
 
+    def remove_device(self, id: str) -> bool:
+        """Lets a device in no more, until it enrols again. Whether it was there. What it has sent stays, and so does what it spent."""
+        return self._run("DELETE FROM devices WHERE id = ?", id) == 1
+
     def raise_counter(self, device: str, counter: int) -> bool:
         """Whether the counter was above the last one. Then it is the last one."""
         return self._run("UPDATE devices SET counter = ? WHERE id = ? AND counter < ?", counter, device, counter) == 1

@@ -35,6 +35,9 @@ def test_keys_are_written_once_and_tokens_are_printed(tmp_path: Path) -> None:
     assert "Traceback" not in again.stderr
     tokens = run("token", "--state", str(tmp_path / "state"), "--count", "3").stdout.split()
     assert len(set(tokens)) == 3
+    unknown = run("remove", "--state", str(tmp_path / "state"), "nobody")
+    assert unknown.returncode == 2
+    assert "not enrolled" in unknown.stderr
     assert all(token.encode() not in (tmp_path / "state" / "edge.sqlite").read_bytes() for token in tokens)
 
 

@@ -96,3 +96,17 @@ def test_a_body_that_is_no_enrolment_is_refused_and_not_repeated(served: Served,
     response = served.send("POST", "/v1/enrol", body, client.headers("POST", "/v1/enrol", body, None))
     assert response.status_code == 400
     assert "secret" not in response.text
+
+
+def test_a_removed_device_needs_a_new_token_and_its_numbers_stay(served: Served) -> None:
+    client, token = Client(served), served.token()
+    assert client.enrol(token).status_code == 200
+    client.take_part(1.0)
+    assert served.edge.store.remove_device(client.id)
+    assert not served.edge.store.remove_device(client.id)
+    assert client.post(client.document()).status_code == 401
+    assert client.enrol(token).status_code == 403
+    assert served.edge.store.number_count(1) == 1
+    assert client.enrol(served.token()).status_code == 200
+    client.ask()
+    assert served.edge.store.rounds_told_by(client.id) == 1  # what it has spent
