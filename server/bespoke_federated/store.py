@@ -169,7 +169,7 @@ class Store:
         return row and Device(*row)
 
     def remove_device(self, id: str) -> bool:
-        """Lets a device in no more, until it enrols again. Whether it was there. What it has sent stays, and so does what it spent."""
+        """Lets a device in no more, until it enrols again. What it has sent and spent stays. Returns whether it was there."""
         return self._run("DELETE FROM devices WHERE id = ?", id) == 1
 
     def raise_counter(self, device: str, counter: int) -> bool:
