@@ -68,7 +68,7 @@ class GuidanceMaker:
         self._shapes, self.columns = _shapes(plan), _columns(plan)
         if not self.columns:
             got, expected = f"method {federation.method} without guidance", "one with guidance_columns"
-            raise _unusable(got, expected, "Build it with optimizers={'zgr': {'guidance_columns': 4}, ...}")
+            raise _unusable(got, expected, "Build it with a method that has the option guidance_columns")
         self._method = _projecting(self._bundle)
         self._machine = Machine(self._bundle, self._method)
         self._rows = self._encoded(Path(bundle), Path(public))
@@ -170,7 +170,7 @@ def _projecting(bundle: Bundle) -> MethodRecord:
     raise _unusable(
         f"methods {', '.join(record.name for record in bundle.manifest.methods)}",
         "one with exact gradients as well",
-        "Build it with optimizers={'zgr': {...}, 'mesp': {'federated_directions': 256}}",
+        "Build it with a second method, with the option federated_directions",
     )
 
 
