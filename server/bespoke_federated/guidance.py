@@ -85,6 +85,13 @@ def check_bundle(initial: Adapter, federation: FederationRecord, settings: Round
             expected="one with guidance_columns, since the settings ask for guidance",
             next_step="Build it with optimizers={'zgr': {'guidance_columns': 4}}, or run without --guidance",
         )
+    if settings.guidance and settings.watchers and not initial.steps.probe:
+        raise BundleError(
+            "the bundle",
+            got="directions that mix noise and guidance",
+            expected="probe, since a guard compares numbers along columns with those along noise",
+            next_step="Build it with optimizers={'zgr': {'guidance_columns': 4, 'probe': True}}, or without --watchers",
+        )
 
 
 def opening_of(

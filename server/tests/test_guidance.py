@@ -7,9 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from bespoke_federated.adapter import Adapter
+from bespoke_federated.guidance import check_bundle
+from bespoke_federated.settings import RoundSettings
 from federation_client import Client, Served
 from guided_rounds import CODES, COLUMNS, PROBED, SCALE, SCALES, after, codes, offer
 
+from bespoke.bundle.reader import read_bundle
 from bespoke.errors import BundleError
 from bespoke.rules.federation import coefficients_of
 
@@ -109,3 +113,13 @@ def test_rounds_without_guidance_move_zeros_as_devices_do(serve: Serve, probed: 
 def test_guidance_is_refused_for_a_method_without_it(serve: Serve) -> None:
     with pytest.raises(BundleError, match="guidance_columns"):
         serve(guidance=True)
+
+
+def test_a_guard_is_refused_where_no_column_is_measured_alone(probed: Path) -> None:
+    with read_bundle(probed) as opened:
+        adapter = Adapter.of_bundle(opened)
+        mixed = Adapter(adapter.pieces, adapter.steps._replace(probe=False), 7)
+        settings = RoundSettings(**PROBING)
+        check_bundle(adapter, opened.manifest.federation, settings)
+        with pytest.raises(BundleError, match="expected probe"):
+            check_bundle(mixed, opened.manifest.federation, settings)
