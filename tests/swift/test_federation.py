@@ -168,7 +168,8 @@ def test_requests_that_are_repeated_or_changed_are_refused(compiled: str, bundle
 def test_a_device_that_is_late_fetches_a_snapshot(compiled: str, exact: Path, tmp_path: Path) -> None:
     bundle = with_federation(exact, tmp_path / "bundle", method="mesp")  # type: ignore[arg-type]
     first, late = (Member(bundle, tmp_path / name) for name in ("first", "late"))
-    more = {"directions": 1024, "half_every": 3}  # so many that a snapshot is less than the rounds
+    # So many directions that a snapshot is less than the rounds. A device that waits for a round asks again and again.
+    more = {"directions": 1024, "half_every": 3, "device_requests": 100_000}
     with edge_of(bundle, tmp_path, devices=1, rounds=7, **more) as edge, Relay(edge.url) as relay:
         for member in (first, late):
             member.says("join")
