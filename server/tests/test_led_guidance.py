@@ -65,7 +65,10 @@ def test_edges_and_cloud_follow_guidance_to_one_adapter(lead: Lead, led: Led) ->
         edges.ask(cloud, 3)  # opens, and brings what edges say they lack
         one, other = (1.0 * seed, -2.0), (3.0, 0.5)
         directions = [take_part(clients[0], one), take_part(clients[1], other)]
-        assert directions == [[0, 1, 2], [0, 1, 3]]  # columns are those of all edges, directions of z are of one
+        names = [served.edge.store.edge for served in edges.edges.values() if served is not None]
+        by_edge = dict(zip(names, directions, strict=True))
+        # Columns are those of all edges, directions of z are of one, in the order of the edges' names, which are drawn.
+        assert [by_edge[name] for name in sorted(by_edge)] == [[0, 1, 2], [0, 1, 3]]
         edges.ask(cloud, 2)
         taken.append((seed, [step(of, more) for of, more in zip(one, other, strict=True)]))
         assert cloud.adapter.sha256 == after(taken)
