@@ -29,11 +29,10 @@ from bespoke.plan.read import read_plan
 from bespoke.reference.machine import Machine
 from bespoke.rules.batches import Row, evaluation_batches
 from bespoke.rules.federation import Direction, adapter_hash
-from bespoke.rules.guidance import Squares, basis_of, files_of, squares_of
+from bespoke.rules.guidance import CHECKPOINT, OFFERED, Squares, basis_of, files_of, squares_of
 
 __all__ = ["Guidance", "GuidanceMaker", "offer_guidance"]
 
-CHECKPOINT, OFFERED = "checkpoint.safetensors", "guidance"  # in a server's state
 COMPARED = 8  # gradients that the guard compares with
 COMPARED_ROWS = 4  # of each of them
 
@@ -69,8 +68,7 @@ class GuidanceMaker:
         if not self.columns:
             got, expected = f"method {federation.method} without guidance", "one with guidance_columns"
             raise _unusable(got, expected, "Build it with a method that has the option guidance_columns")
-        self._method = _projecting(self._bundle)
-        self._machine = Machine(self._bundle, self._method)
+        self._machine = Machine(self._bundle, _projecting(self._bundle))
         self._rows = self._encoded(Path(bundle), Path(public))
 
     @property
@@ -92,9 +90,8 @@ class GuidanceMaker:
     def _gradient(self, rows: int) -> np.ndarray:
         """The gradient of the mean loss of some public examples, float64 [d], pieces in the plan's order."""
         chosen = self._random.choice(len(self._rows), min(rows, len(self._rows)), replace=False)
-        training = self._method.training
-        lengths = [plan.sequence_length for plan in self._method.plans]
-        batches = list(evaluation_batches([self._rows[n] for n in chosen], training.batch_size, lengths))
+        examples, batch_size = [self._rows[n] for n in chosen], self._machine.method.training.batch_size
+        batches = list(evaluation_batches(examples, batch_size, self._machine.sequence_lengths))
         self._machine.measure(batches, Direction(seed=0, round=0, number=0))
         sums = self._machine.buffers.step_values
         return np.concatenate([sums[f"{name}.gradient"].numpy().reshape(-1) for name in self._shapes]).astype(
@@ -102,9 +99,7 @@ class GuidanceMaker:
         )
 
     def _encoded(self, bundle: Path, public: Path) -> list[Row]:
-        text = self._bundle.manifest.text
-        lengths = [plan.sequence_length for plan in self._method.plans]
-        with core_encoder(bundle, text, max(lengths)) as encoder:
+        with core_encoder(bundle, self._bundle.manifest.text, self._machine.sequence_lengths[-1]) as encoder:
             prepared = prepare(public, encoder, valid_share=0.0)
         kept = prepared.train
         rows = [Row(np.asarray(row.tokens), np.asarray(row.mask)) for row in map(kept.rows, range(len(kept)))]

@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 
 from bespoke.bundle.federation_record import FederationRecord
 from bespoke.errors import BundleError
-from bespoke.rules.guidance import Guard, Squares
+from bespoke.rules.guidance import OFFERED, Guard, Squares
 from bespoke.rules.round_documents import ReceivedFile
 from bespoke_federated.adapter import Adapter, Received
 from bespoke_federated.directions import Directions, guided, plain
@@ -29,7 +29,6 @@ from bespoke_federated.whole_file import FILES, keep
 
 __all__ = ["Opening", "check_bundle", "faults_of_file", "faults_of_names", "kept_files", "opening_of"]
 
-GUIDANCE = "guidance"  # in the state's folder
 NONE = Squares(0.0, 0.0)
 _log = logging.getLogger("bespoke_federated")
 
@@ -126,7 +125,7 @@ def kept_files(state: Path, files: Iterable[ReceivedFile], expected: Mapping[str
 
 def _offered(state: Path, adapter: Adapter) -> Offered | None:
     """The guidance that lies there for this adapter. None: there is none, or none that fits, which the log says."""
-    path = state / GUIDANCE / f"{adapter.sha256}.safetensors"
+    path = state / OFFERED / f"{adapter.sha256}.safetensors"
     if not path.exists():
         return None
     try:

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from bespoke.bundle.federation_record import FederationRecord
+from bespoke.rules.guidance import CHECKPOINT
 from bespoke.rules.privacy import rho_of
 from bespoke.rules.round_documents import DeviceDocument, Measurement
 from bespoke_federated.adapter import Adapter, snapshot_of
@@ -31,7 +32,7 @@ from bespoke_federated.metrics import Metrics
 from bespoke_federated.numbers import verdict
 from bespoke_federated.rows import Assignment, KeptFile, RoundRow, StepTexts
 from bespoke_federated.settings import RoundSettings
-from bespoke_federated.steps import CHECKPOINT, combined, restored, taken
+from bespoke_federated.steps import combined, restored, taken
 from bespoke_federated.store import Store
 from bespoke_federated.whole_file import FILES, keep, write_whole
 
@@ -158,17 +159,17 @@ class Rounds:
             return
         came, is_late = self._store.number_count(round.number), self._clock.running() >= self._due
         if came >= self.settings.devices or (is_late and came >= self.settings.least_devices):
-            half = bool(self.settings.half_every) and round.number % self.settings.half_every == 0
-            self._store.combine_round(round.number, self._combined(round, half))
+            self._store.combine_round(round.number, self._combined(round))
         elif is_late:
             self._store.extend_round(round.number, self._clock.calendar())
             self._due = self._clock.running() + self.settings.deadline_seconds
 
-    def _combined(self, round: RoundRow, half: bool) -> StepTexts:
+    def _combined(self, round: RoundRow) -> StepTexts:
         by_direction: dict[int, list[float]] = {}
         for first, numbers in self._store.numbers(round.number):
             for place, number in enumerate(numbers):
                 by_direction.setdefault(first + place, []).append(number)
+        half = self.settings.is_half(round.number)
         return combined(by_direction, round.measured, self.settings, half=half, is_guided=bool(round.guidance))
 
     def _end_combined(self) -> None:

@@ -60,6 +60,10 @@ class RoundSettings(Settings):
         """Groups of directions that differ, in a round that so many servers share."""
         return servers * self.devices if self.whose == "own" else 1
 
+    def is_half(self, number: int) -> bool:
+        """Whether devices round the adapter to float16 after this round."""
+        return bool(self.half_every) and number % self.half_every == 0
+
     def check(self) -> None:
         """Raises ConfigError for settings that contradict each other."""
         if self.least_devices > self.devices:

@@ -13,15 +13,15 @@ import numpy as np
 from bespoke.errors import DataError, StateError
 from bespoke.format.tensors import map_tensors
 from bespoke.rules.federation import coefficients_of, coefficients_text
+from bespoke.rules.guidance import CHECKPOINT
 from bespoke_federated.adapter import Adapter, Step, snapshot_of
 from bespoke_federated.directions import Directions, step_along
 from bespoke_federated.rows import StepTexts
 from bespoke_federated.settings import RoundSettings
 from bespoke_federated.whole_file import write_whole
 
-__all__ = ["CHECKPOINT", "History", "Past", "combined", "restored", "taken"]
+__all__ = ["History", "Past", "combined", "restored", "taken"]
 
-CHECKPOINT = "checkpoint.safetensors"  # the adapter after the last round, in float32
 LEAST_NORMAL = 2.0**-126  # below it a float32 has fewer bits, and devices refuse a coefficient of three bytes
 _log = logging.getLogger("bespoke_federated")
 

@@ -21,8 +21,20 @@ import numpy as np
 
 from bespoke.rules.federation import packed
 
-__all__ = ["Guard", "Squares", "basis_of", "files_of", "share_in_span", "squares_of", "unpacked"]
+__all__ = [
+    "CHECKPOINT",
+    "OFFERED",
+    "Guard",
+    "Squares",
+    "basis_of",
+    "files_of",
+    "share_in_span",
+    "squares_of",
+    "unpacked",
+]
 
+# In a server's state: the adapter after the last round, in float32, and the folder where guidance for it is put.
+CHECKPOINT, OFFERED = "checkpoint.safetensors", "guidance"
 ROUNDING = 1e-5  # by so much gradients in float32 differ that should be equal
 
 Shapes = Mapping[str, tuple[int, ...]]

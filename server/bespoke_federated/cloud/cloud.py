@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
 from bespoke.bundle.reader import Bundle
+from bespoke.rules.guidance import CHECKPOINT
 from bespoke_federated.adapter import Adapter, snapshot_of
 from bespoke_federated.clock import Clock, SystemClock
 from bespoke_federated.cloud.settings import CloudSettings
@@ -33,7 +34,7 @@ from bespoke_federated.directions import spans
 from bespoke_federated.guidance import check_bundle, opening_of
 from bespoke_federated.led.documents import MOST_ENDED, Collected, Ended, Opened, Order, Refusal, Standing
 from bespoke_federated.led.guidance import files_for, guided_by
-from bespoke_federated.steps import CHECKPOINT, combined, restored, taken
+from bespoke_federated.steps import combined, restored, taken
 from bespoke_federated.whole_file import write_whole
 
 __all__ = ["Carrier", "Cloud"]
@@ -278,7 +279,7 @@ class Cloud:
                 count, total = sums.get(direction, (0, 0.0))
                 sums[direction] = (count + more[0], total + more[1])
         numbers |= {direction: [total / count] for direction, (count, total) in sums.items() if count}
-        half = bool(self.settings.half_every) and round.number % self.settings.half_every == 0
+        half = self.settings.is_half(round.number)
         texts = combined(numbers, round.measured, self.settings, half=half, is_guided=bool(round.guidance))
         adapter, texts = taken(self.adapter, texts, self.store.guidance_of(round.number))
         self.store.end_round(round.number, texts, adapter.sha256)
