@@ -59,6 +59,11 @@ class EdgeDevice:
             assert not self.model.federation.take_part().differs
 
     @property
+    def done(self) -> bool:
+        """Whether the task has ended."""
+        return self.model.federation.request().step == "done"
+
+    @property
     def document(self) -> dict[str, object]:
         found: dict[str, object] = json.loads(self.model.federation.request().body)
         return found

@@ -3,19 +3,17 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from bespoke import PersonalModel
 from tests.native.edge_device import EdgeDevice
 from tests.native.federation_devices import exact, with_federation
+from tests.native.guidance_offer import offer
 from tests.support import federation as f
-from tests.support.federation_edge import RunningEdge, running_edge
+from tests.support.federation_edge import running_edge
 from tests.support.federation_key import PRIVATE
 
 __all__ = ["exact"]
@@ -66,15 +64,6 @@ def test_devices_and_server_come_to_one_adapter(exact: Path, tmp_path: Path, met
         assert edge.figure("numbers_counted_total") == 14
 
 
-def offer(edge: RunningEdge, adapter: str, files: dict[str, np.ndarray], **public: float) -> None:
-    """Puts guidance where the server looks for it."""
-    folder = edge.state / "guidance"
-    folder.mkdir(exist_ok=True)
-    metadata = {"public": json.dumps({"inside": 1.0, "whole": 2.0, **public})}
-    save_file(files, folder / "new", metadata)
-    os.replace(folder / "new", folder / f"{adapter}.safetensors")
-
-
 def test_devices_and_server_follow_guidance_to_one_adapter(exact: Path, tmp_path: Path) -> None:
     """Rounds 1 to 4 are guided, one of them in its second block alone. For round 5 no guidance comes in time.
 
@@ -104,7 +93,7 @@ def test_devices_and_server_follow_guidance_to_one_adapter(exact: Path, tmp_path
             if number == 3:
                 files = {name: (array & 0) + 0x88 if "codes" in name else array for name, array in files.items()}
             if number < 5:
-                offer(edge, str(devices[0].document["adapter"]), files)
+                offer(edge.state, str(devices[0].document["adapter"]), files)
             edge.wait_for("SELECT 1 FROM rounds WHERE number = ? AND state = 'open'", number)
             if number == 3:
                 edge.process.kill()
@@ -147,6 +136,6 @@ def test_guidance_that_does_not_fit_is_not_sent(exact: Path, tmp_path: Path, fau
             (edge.state / "guidance").mkdir()
             (edge.state / "guidance" / f"{device.document['adapter']}.safetensors").write_bytes(b"{}")
         else:
-            offer(edge, str(device.document["adapter"]), files)
+            offer(edge.state, str(device.document["adapter"]), files)
         edge.wait_for("SELECT 1 FROM rounds WHERE number = ? AND state = 'open'", 1)
         assert edge.rows("SELECT guidance FROM rounds") == [(None,)]
