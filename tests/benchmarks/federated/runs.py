@@ -88,7 +88,8 @@ def _result(run: Run, place: Place, data_folder: Path) -> Result:
 def _through_protocol(run: Run, place: Place, data_folder: Path) -> Result:
     began = time.monotonic()
     world_ = world(place.model, data_folder, run.seed, run.public)
-    place = replace(place, probe=run.method == "probe")
+    place = replace(place, probe=run.method == "probe", folder=place.folder / run.method)
+    place.folder.mkdir()
     with (
         Party(place, "mesp" if run.method == "projections" else "zgr") as party,
         federation(run, world_, party, place) as together,
