@@ -80,6 +80,16 @@ class World:
     test: Sentences
 
 
+def tokenizer_of(model: Path) -> Tokenizer:
+    """That of a model folder, or of a GGUF file as transformers reads it."""
+    if model.is_dir():
+        return Tokenizer.from_file(str(model / "tokenizer.json"))
+    from transformers import AutoTokenizer
+
+    found: Tokenizer = AutoTokenizer.from_pretrained(model.parent, gguf_file=model.name).backend_tokenizer
+    return found
+
+
 def words_of(tokenizer: Tokenizer) -> np.ndarray:
     """The token of each label word."""
     ids = [tokenizer.encode(word, add_special_tokens=False).ids for word in WORDS.values()]
@@ -125,7 +135,7 @@ def world(
     each: int = 40,
     concentration: float = 0.1,
 ) -> World:
-    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    tokenizer = tokenizer_of(model)
     train = sentences(tokenizer, *snips(data_folder, "train", 9500, seed))
     test = sentences(tokenizer, *snips(data_folder, "valid", 700, 0))
     random = np.random.default_rng(100 + seed)

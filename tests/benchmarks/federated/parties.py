@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from tests.benchmarks.federated.intents import LENGTH, Sentences
 from tests.conftest import REPOSITORY
+from tests.real_model.decoded import decoded_model
 from tests.support.federation import Lab, ordered
 from tests.support.models import dequantized_reference
 
@@ -27,14 +28,15 @@ __all__ = ["BATCH", "COLUMNS", "PROJECTIONS", "Judge", "Party", "Place", "bundle
 KEPT = REPOSITORY / ".cache" / "federated"
 BATCH, CLOUD_ROWS = 4, 16  # sentences that a device measures in a round, and rows of a batch of exact gradients
 COLUMNS, PROJECTIONS = 4, 256
+ROWS = 64  # of a batch that is judged
 RANK, ALPHA = 8, 16.0
 EPSILON = 1e-3
 
 
 @dataclass(frozen=True)
 class Place:
-    """What a simulation runs on. lab: the command of federation_lab; folder: for files that parties hand each other; probe: whether
-    devices measure columns of guidance one at a time, or mixed."""
+    """What a simulation runs on. lab: the command of federation_lab; model: a folder or a GGUF file; folder: for files that parties
+    hand each other; probe: whether devices measure columns of guidance one at a time, or mixed."""
 
     lab: Sequence[str]
     model: Path
@@ -135,7 +137,8 @@ class Judge:
     """Loss and accuracy of an adapter on sentences, by transformers on the weights that the bundle decodes to."""
 
     def __init__(self, place: Place, shapes: dict[str, tuple[int, ...]]) -> None:
-        self._model = dequantized_reference(place.model)
+        is_folder = place.model.is_dir()
+        self._model = dequantized_reference(place.model) if is_folder else decoded_model(place.model, bundle_of(place))
         self._shapes = shapes
         with read_bundle(bundle_of(place)) as opened:
             self._a = {name: np.array(piece) for name, piece in opened.initial_adapter().items()}
@@ -156,8 +159,12 @@ class Judge:
             a = torch.from_numpy(self._a[name.replace("lora_B", "lora_A")])
             self._linear(name).weight.copy_(self._base[name] + ALPHA / RANK * (b @ a))
             start = stop
-        logits = self._model(torch.from_numpy(of.tokens)).logits[torch.arange(len(of)), torch.from_numpy(of.last)]
+        logits = torch.cat([self._logits(of.at(slice(first, first + ROWS))) for first in range(0, len(of), ROWS)])
         words = torch.from_numpy(of.words)
         kinds = torch.from_numpy(of.kinds)
         loss = torch.nn.functional.cross_entropy(logits, words[kinds])
         return float(loss), float((logits[:, words].argmax(1) == kinds).float().mean())
+
+    def _logits(self, of: Sentences) -> torch.Tensor:
+        """Of the word after each sentence."""
+        return self._model(torch.from_numpy(of.tokens)).logits[torch.arange(len(of)), torch.from_numpy(of.last)]

@@ -30,7 +30,7 @@ from tests.support.federation import written
 from bespoke.rules.aggregation import Along, Combine, direction_of, step_of
 from bespoke.rules.guidance import Guard, Squares, basis_of, files_of, squares_of
 
-__all__ = ["HUGE", "MIX", "PROBED", "Attack", "Method", "Run", "Simulation", "Step"]
+__all__ = ["COLLUDING", "HUGE", "MIX", "PROBED", "Attack", "Method", "Run", "Simulation", "Step"]
 
 Attack = Literal["huge", "colluding", "flipped"]
 Method = Literal["plain", "literal", "guided", "probe", "projections", "cloud", "fedsgd"]
@@ -38,7 +38,7 @@ GUIDED = ("literal", "guided", "probe")
 MIX = 0.5  # alpha, the share of z
 PROBED = 0.1 / EPSILON  # c' of a column, so that a device goes 0.1 far along it
 EVERY = 10  # of so many devices one is hostile
-HUGE, COLLUDING = 1e6, 1e3  # numbers that hostile devices send
+HUGE, COLLUDING = 1e6, -1e3  # numbers that hostile devices send: colluding ones push against the public gradients
 WATCHERS = 8  # of a round's devices, which measure z until a guard has judged
 START_ROUNDS, START_RATE, START_ROWS = 300, 1.0, 64  # of the adapter that a cloud trains before devices begin
 
@@ -52,11 +52,12 @@ class Run:
     start:      whether rounds begin with an adapter that was trained on the public data
     guard:      how much of the public gradients' share in the span devices must have, else guidance stops; None: no guard
     rate_after: the rate once it has stopped
-    attack:     what one of ten devices sends: huge numbers, always the largest that is let in, or what it measured with
-                another sign
+    attack:     what one of ten devices sends: huge numbers, always the least that is let in, or what it measured with another
+                sign
     clip:       largest number that honest devices send and the server lets in; None: no limit
     noise:      standard deviation of what is added to the number of each direction, in units of `clip`
     last_block: whether guidance and exact steps leave all blocks but the last as they are
+    model:      the name of a model other than the small Llama
     """
 
     method: Method
@@ -75,6 +76,7 @@ class Run:
     attack: Attack | None = None
     clip: float | None = None
     noise: float = 0.0
+    model: str | None = None
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,7 @@ class Simulation:
         honest = min(max(number, -most), most)
         if run.attack is None or not self.hostile[device]:
             return honest
-        bad = {"huge": HUGE, "colluding": min(most, COLLUDING), "flipped": -honest}[run.attack]
+        bad = {"huge": HUGE, "colluding": max(-most, COLLUDING), "flipped": -honest}[run.attack]
         return bad if abs(bad) <= most else None
 
     def watched(self, of_columns: list[float], of_noise: list[float]) -> None:

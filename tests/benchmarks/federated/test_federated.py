@@ -17,7 +17,7 @@ import pytest
 from sample_apps.desktop.pretrain import DEFAULT_CACHE, ensure_model
 from tests.benchmarks.federated.intents import Public
 from tests.benchmarks.federated.parties import COLUMNS, PROJECTIONS, Place
-from tests.benchmarks.federated.rounds import HUGE, MIX, PROBED, WATCHERS, Attack, Run
+from tests.benchmarks.federated.rounds import COLLUDING, HUGE, MIX, PROBED, WATCHERS, Attack, Run
 from tests.benchmarks.federated.runs import PROTOCOL, Result, kept_result, result, result_through_protocol
 from tests.benchmarks.federated.spans import spans
 from tests.benchmarks.federated.telling import SIGMAS, told
@@ -45,6 +45,7 @@ OWN = (
     Run("cloud", 1.0, public="three"),
 )
 THROUGH = (PLAIN, Run("guided", 2e-4), PROBE, replace(PROJECTIONS_RUN, rounds=100))
+REAL = Run("projections", 0.5, rounds=100, model="SmolLM2-135M-Instruct")
 STARTED = tuple(replace(run, public="three", start=True) for run in (PLAIN, PROBE, PROJECTIONS_RUN))
 DIRECTIONS = 4  # of a round in mode shared, twelve devices each
 SHARED = (
@@ -52,9 +53,10 @@ SHARED = (
     replace(PROBE, clients=48, directions=DIRECTIONS, combine="median"),
     replace(PROJECTIONS_RUN, clients=48),
 )
-CLIP = 100.0  # of a number along a column
+CLIP, SMALL_CLIP = 100.0, 30.0  # of a number along a column
 CLIPPED = replace(PROBE, clients=48, clip=CLIP)
 MEDIAN = replace(CLIPPED, combine="median")
+CLIPPED_MORE = replace(CLIPPED, clip=SMALL_CLIP)
 ATTACKS: tuple[Attack, ...] = ("huge", "colluding", "flipped")
 HOSTILE = (
     CLIPPED,
@@ -62,8 +64,12 @@ HOSTILE = (
     *(replace(PROBE, clients=48, attack=attack) for attack in ATTACKS),
     *(replace(MEDIAN, attack=attack) for attack in ATTACKS),
     replace(CLIPPED, noise=1.0),
+    CLIPPED_MORE,
+    replace(CLIPPED_MORE, noise=1.0),
 )
-AT_CHANCE, COSTS, FLIPPED_COSTS = 0.2, 0.05, 0.1  # of accuracy; chance is a seventh
+AT_CHANCE = 0.2  # most accuracy; chance is a seventh
+ATTACK_COSTS: dict[Attack, float] = {"huge": 0.05, "colluding": 0.05, "flipped": 0.1}  # most, of accuracy
+NOISE_COSTS = 0.05
 GUARD = 0.7  # of the share that public gradients have
 SOON = 20  # rounds of the guard's trial
 WRONG = replace(PROBE, public="wrong", guard=GUARD, rate_after=PLAIN.rate)
@@ -127,6 +133,17 @@ def test_the_protocol_carries_what_the_simulation_computes(place: Place, data_fo
 
 
 @pytest.mark.benchmark
+def test_devices_teach_a_pretrained_model(place: Place, smollm2: Path, data_folder: Path) -> None:
+    made = kept_result(REAL) if KEPT_ALONE else result(REAL, replace(place, model=smollm2), data_folder)
+    if made is None:
+        pytest.skip("nothing was measured so far")
+    rows: list[list[Cell]] = [[int(number), f"{at:.3f}", f"{loss:.2f}"] for number, loss, at in made.curve]
+    note = f"{REAL.model} in INT4, {PROJECTIONS} projections of exact gradients, 16 devices a round, rate {REAL.rate:g}, one seed."
+    write_table("federation_pretrained", ("after rounds", "accuracy", "loss"), rows, note, machine="")
+    assert made.accuracy >= AT_CHANCE + NEEDED
+
+
+@pytest.mark.benchmark
 def test_devices_add_what_a_trained_adapter_lacks(place: Place, data_folder: Path) -> None:
     found = results(STARTED, place, data_folder)
     start = np.mean([run.curve[0][2] for run in found[STARTED[0]]])
@@ -171,20 +188,22 @@ def test_a_median_of_clipped_numbers_stands_hostile_devices(place: Place, data_f
     ]
     note = (
         f"Probe, 48 devices a round, {COLUMNS} columns and twelve devices for each, from an untrained adapter, seed 0. Huge: "
-        f"{HUGE / PROBED:.0e}, which a server that knows the clip refuses. Colluding: all send the largest number that is let in. "
+        f"{HUGE / PROBED:.0e}, which a server that knows the clip refuses. Colluding: all send the least number that is let in (as "
+        f"they come: {COLLUDING / PROBED:.0f}), against the public gradients. "
         "Noise: its deviation in what is made of a column's numbers, in units of the clip."
     )
     write_table("federation_hostile", header, rows, note, machine="")
-    honest = accuracy(found[CLIPPED])
     for run, runs in found.items():
-        if run.attack in ("huge", "colluding") and run.clip is None:
+        if run.attack and run.clip:
+            assert accuracy(runs) >= accuracy(found[CLIPPED]) - ATTACK_COSTS[run.attack], run
+        elif run.attack and run.attack != "flipped":
             assert accuracy(runs) <= AT_CHANCE, run
-        elif run.clip is not None:
-            assert accuracy(runs) >= honest - (FLIPPED_COSTS if run.attack == "flipped" else COSTS), run
+        elif run.noise and run.clip == SMALL_CLIP:
+            assert accuracy(runs) >= accuracy(found[CLIPPED_MORE]) - NOISE_COSTS, run
 
 
 @pytest.mark.benchmark
-def test_wrong_guidance_is_noticed_and_stopped(place: Place, data_folder: Path) -> None:
+def test_a_guard_lets_good_guidance_be_and_wrong_guidance_costs_no_loss(place: Place, data_folder: Path) -> None:
     found = results((PLAIN, WRONG, replace(PROBE, public="wrong"), *TRIALS), place, data_folder)
     header = (*HEADER, "stopped", "devices' part in the span", "that of public gradients")
     rows = [[*row, *guard_cells(runs)] for row, runs in zip(rows_of(found), found.values(), strict=True)]
@@ -193,9 +212,8 @@ def test_wrong_guidance_is_noticed_and_stopped(place: Place, data_folder: Path) 
         f"the public gradients' part, over ten rounds, and rounds are plain. Trial: {SOON} rounds alone."
     )
     write_table("federation_guard", header, rows, note, machine="")
-    assert KEPT_ALONE or all(run.stopped for run in found[WRONG])
-    assert KEPT_ALONE or not any(run.stopped for run in found[TRIALS[0]])
-    assert KEPT_ALONE or loss(found[WRONG]) <= NEAR * loss(found[PLAIN])
+    assert TRIALS[0] not in found or not any(run.stopped for run in found[TRIALS[0]])
+    assert WRONG not in found or loss(found[WRONG]) <= NEAR * loss(found[PLAIN])
 
 
 @pytest.mark.benchmark
