@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import save_file
 from small_bundle import CODE_BYTES, PIECES, initial_pieces
+from tests.support.guidance_offer import offer as put_guidance
 
 COLUMNS, PROBED = 2, 4.0  # and c' of a column
 CODES, SCALE = "guidance.block_00.codes", "guidance.block_00.scales"
@@ -25,12 +23,7 @@ def codes(seed: int) -> np.ndarray:
 
 def offer(state: Path, adapter: str, seed: int, inside: float = 1.0, whole: float = 2.0) -> None:
     """Puts guidance for an adapter where a server looks."""
-    folder = state / "guidance"
-    folder.mkdir(exist_ok=True)
-    save_file(
-        {CODES: codes(seed), SCALE: SCALES}, folder / "new", {"public": json.dumps({"inside": inside, "whole": whole})}
-    )
-    os.replace(folder / "new", folder / f"{adapter}.safetensors")
+    put_guidance(state, adapter, {CODES: codes(seed), SCALE: SCALES}, inside=inside, whole=whole)
 
 
 def column(seed: int, number: int) -> dict[str, np.ndarray]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a round takes on a device with Qwen2.5-0.5B: planned memory beside learning alone, bytes of guidance and of a snapshot."""
+"""What a round takes on a device with Qwen2.5-0.5B: planned memory next to learning alone, bytes of guidance and of a snapshot."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ import pytest
 from bespoke import PersonalModel
 from tests.native.edge_device import EdgeDevice
 from tests.native.federation_devices import exact, with_federation
-from tests.native.guidance_offer import offer
 from tests.support import federation as f
 from tests.support.federation_edge import running_edge
 from tests.support.federation_key import PRIVATE
+from tests.support.guidance_offer import offer
 
 __all__ = ["exact"]
 

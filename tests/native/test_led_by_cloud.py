@@ -15,10 +15,10 @@ from bespoke.rules.federation import adapter_hash
 from bespoke.rules.guidance import CHECKPOINT
 from tests.native.edge_device import EdgeDevice
 from tests.native.federation_devices import exact, with_federation
-from tests.native.guidance_offer import offer
 from tests.support import federation as f
 from tests.support.federation_edge import COMMAND, PYTHON, running_edge
 from tests.support.federation_key import PRIVATE
+from tests.support.guidance_offer import offer
 
 __all__ = ["exact"]
 
@@ -49,11 +49,13 @@ def test_devices_of_two_edges_follow_guidance_that_is_mixed_with_noise(exact: Pa
         command += ["--devices", "1", "--least-devices", "2", "--rate", "0.05", "--half-every", "2"]
         command += ["--guidance", "--guided-rate", "0.01", "--guidance-wait-seconds", "15"]
         ends = time.monotonic() + SECONDS
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as cloud:
+        told = tmp_path / "told"
+        with told.open("wb") as output, subprocess.Popen(command, stdout=output) as cloud:
             try:
                 offered: list[str] = []
                 while not all(device.done for device in devices):
-                    assert time.monotonic() < ends, "the rounds do not end"
+                    assert cloud.poll() in (None, 0), told.read_text()
+                    assert time.monotonic() < ends, told.read_text()
                     checkpoint = cloud_state / CHECKPOINT
                     adapter = adapter_hash(load_file(checkpoint)) if checkpoint.exists() else initial
                     if adapter not in offered and len(offered) < GUIDED:
@@ -66,8 +68,7 @@ def test_devices_of_two_edges_follow_guidance_that_is_mixed_with_noise(exact: Pa
                 cloud.wait(STOP_SECONDS)
             finally:
                 cloud.terminate()
-            assert cloud.stdout is not None
-            assert cloud.returncode == 0, cloud.stdout.read()
+            assert cloud.returncode == 0, told.read_text()
         for edge in (east, west):
             kept = edge.rows("SELECT number, guidance IS NOT NULL FROM rounds WHERE state = 'ended'")
             assert [number for number, guided in kept if guided] == [*range(1, GUIDED + 1)]
