@@ -37,6 +37,8 @@ def conversation(chance: random.Random) -> Messages:
             messages.append({"role": role, "content": words or "x"})
             if chance.random() < 0.15:
                 messages[-1]["weight"] = 0
+    if chance.random() < 0.05:
+        messages = [m if m["role"] == "system" else {**m, "weight": 0} for m in messages]
     return messages if chance.random() < 0.7 else messages[:-1] if len(messages) > 2 else messages
 
 
@@ -100,6 +102,8 @@ class Plan:
     def rows(self) -> list[tuple[int, int, int]]:
         """(begin, last, done) of each."""
         found, left, done = [], [i for i in self.trained if i >= self.first], 0
+        if not left:  # the system message's words alone are trained: the whole is one row
+            return [(self.first, self.trained[-1], done)]
         while left:
             next_one = left[0]
             before = [start for start in self.starts if start < next_one] or self.starts[:1]
