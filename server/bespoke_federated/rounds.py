@@ -66,7 +66,7 @@ class Rounds:
         self.federation, self.settings = federation, settings
         self._store, self._clock, self._metrics = store, clock, metrics
         self._ending = threading.Lock()  # one thread at a time takes a round's step
-        self._snapshot_wanted = False
+        self._look_wanted = self._snapshot_wanted = False
         store.belongs_to({"task": federation.task, "adapter": self.initial_sha256, "seed": str(federation.seed)})
         store.shapes_of_guidance = initial.steps.received
         self.adapter = restored(store, initial, settings.rounds)
@@ -140,18 +140,23 @@ class Rounds:
     # What time and numbers change
 
     def advance(self) -> None:
-        """Ends the open round or opens the waiting one if it is time to. A thread that is at it already does it alone."""
-        if not self._ending.acquire(blocking=False):
-            return
-        try:
-            with self._store.transaction():
-                self._combine_if_due()
-            self._end_combined()
-            self._open_waiting()
-            if self._snapshot_wanted:
-                self._make_snapshot_of_now()
-        finally:
-            self._ending.release()
+        """Ends the open round or opens the waiting one if it is time to. One thread at a time does so, and looks again for those
+        that came meanwhile."""
+        self._look_wanted = True
+        while self._look_wanted and self._ending.acquire(blocking=False):
+            try:
+                self._look_wanted = False  # before it looks: numbers that come from here on want another look
+                self._advance_once()
+            finally:
+                self._ending.release()
+
+    def _advance_once(self) -> None:
+        with self._store.transaction():
+            self._combine_if_due()
+        self._end_combined()
+        self._open_waiting()
+        if self._snapshot_wanted:
+            self._make_snapshot_of_now()
 
     def _combine_if_due(self) -> None:
         round = self._store.last_round()
