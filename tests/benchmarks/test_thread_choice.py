@@ -3,9 +3,9 @@
 
 On this machine's own cores, and with cores that are not alike: a control group for each slow thread gives it a share of the time,
 in periods that are short beside a product. The slow ones are those of the pool of four that come last, and become slow after the
-first step: so the core has to notice. Seconds a step are shown as multiples of those with two threads: medians of the ratios within
-rounds, and of the last ones. It is printed, and stands on no page. Needs two idle cores and a `cpu` controller of cgroup v1
-in which groups can be made.
+first step: so the core has to notice. The smaller pool that it then makes has threads of its own, which nobody slows. Seconds a
+step are shown as multiples of those with two threads: medians of the ratios within rounds, and of the last ones. It is printed, and
+stands on no page. Needs two idle cores and a `cpu` controller of cgroup v1 in which groups can be made.
 """
 
 from __future__ import annotations

@@ -114,7 +114,8 @@ typedef struct bespoke_engine {
 
   /* Null: how many threads a run uses is the engine's matter. Else: says how many at most the runs that follow use, and returns how many
    * they will. 0: as many as suit work that nobody has timed. The core times training steps with several numbers and keeps the fastest.
-   * Results must have the same bits with any. */
+   * Results must have the same bits with any. An engine may replace its threads here while no program is open. The core closes all
+   * programs of the machine that trains before it asks for the number that it has chosen, and opens them again afterwards. */
   int32_t (*BESPOKE_NULL use_threads)(void* BESPOKE_NULL context, int32_t threads);
 } bespoke_engine;
 

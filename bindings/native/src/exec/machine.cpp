@@ -59,8 +59,8 @@ Machine::Machine(Bundle& bundle, const Method* method, const PlanRecord* answers
   const Weights weights = method ? Weights::given_back : Weights::kept;
   for (const Plan& plan : plans_)
     interpreters_.try_emplace(plan.sequence_length, plan, weights, bundle, programs_, *buffers_, memory_, guard, control, spent_);
-  const int32_t threads = programs_.use_threads(std::numeric_limits<int32_t>::max());
-  for (const Plan& plan : plans_) choices_.try_emplace(plan.sequence_length, threads);
+  all_threads_ = pool_ = programs_.use_threads(std::numeric_limits<int32_t>::max());
+  for (const Plan& plan : plans_) choices_.try_emplace(plan.sequence_length, all_threads_);
   if (!method || !scratch_path.empty()) reserve(guard);
 }
 
@@ -107,7 +107,16 @@ Outcome Machine::run_step(const Batch& batch, const Bindings& with) {
   const double before = seconds_of_calls();
   Outcome outcome = interpreters_.at(batch.sequence_length).run(accumulates() ? Section::micro_step : Section::train_step, with);
   choice.add(seconds_of_calls() - before);
+  resize_pool();
   return outcome;
+}
+
+void Machine::resize_pool() {
+  int32_t wanted = 1;
+  for (const auto& [length, choice] : choices_) wanted = std::max(wanted, choice.is_trying() ? all_threads_ : choice.threads());
+  if (wanted == pool_) return;
+  pool_ = wanted;
+  programs_.reopen_with(wanted);
 }
 
 // Rests are not among them.

@@ -79,6 +79,8 @@ class Machine : public Steps {
   void reserve(MemoryGuard& guard);
   // Runs the section that makes a step of the batch, with as many threads as were chosen for its length, and times it.
   Outcome run_step(const Batch& batch, const Bindings& with);
+  // Gives the engine's pool as many threads as steps use: all of them while some number is tried.
+  void resize_pool();
   double seconds_of_calls() const;
   Bindings bindings(const Batch* batch, std::map<std::string, double> scalars) const;
   std::map<std::string, double> scalars(double learning_rate, int64_t step, int64_t batch_tokens) const;
@@ -98,6 +100,7 @@ class Machine : public Steps {
   Programs programs_;
   std::map<int64_t, Interpreter> interpreters_;
   std::map<int64_t, ThreadChoice> choices_;  // as interpreters, by sequence length: steps of one length are of equal work
+  int32_t all_threads_ = 1, pool_ = 1;       // that the engine has, and that its pool was asked to have
   bool finished_ = false;                    // of the current state
 };
 

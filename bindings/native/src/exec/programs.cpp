@@ -119,10 +119,28 @@ Programs::Programs(Bundle& bundle, const Engine& engine, EngineMemory& memory)
   for (const Artifact& artifact : target_->artifacts) workspace_bytes_ = std::max<size_t>(workspace_bytes_, artifact.workspace_bytes);
 }
 
-Programs::~Programs() {
+Programs::~Programs() { close_all(); }
+
+std::vector<Program*> Programs::close_all() {
   memory_.settle();
-  for (auto& [key, program] : programs_)
-    if (program.handle) table_.close(table_.context, program.handle);
+  std::vector<Program*> open;
+  for (auto& [key, program] : programs_) {
+    if (!program.handle) continue;
+    table_.close(table_.context, program.handle);
+    program.handle = nullptr;
+    open.push_back(&program);
+  }
+  return open;
+}
+
+void Programs::reopen_with(int32_t threads) {
+  if (!table_.use_threads) return;
+  std::vector<Program*> closed = close_all();
+  use_threads(threads);
+  // The one for which the engine keeps most goes first: what grows later is there twice meanwhile.
+  std::sort(closed.begin(), closed.end(),
+            [](const Program* a, const Program* b) { return a->artifact.engine_bytes > b->artifact.engine_bytes; });
+  for (Program* program : closed) open(*program);
 }
 
 Program& Programs::find(const Plan& plan, const Instruction::Call& call) {

@@ -39,6 +39,9 @@ class Programs {
   // nothing of them.
   int32_t use_threads(int32_t threads) const { return table_.use_threads ? table_.use_threads(table_.context, threads) : 1; }
 
+  // The same while no program is open, which lets an engine replace its pool of threads. Those that were open are opened again.
+  void reopen_with(int32_t threads);
+
   size_t workspace_bytes() const { return workspace_bytes_; }                                    // that the programs of the target may want
   void use(uint8_t* workspace, size_t size) { workspace_ = workspace, workspace_size_ = size; }  // all of them share it
 
@@ -57,6 +60,7 @@ class Programs {
   int64_t bytes_elsewhere();    // that the engine held in the last run, and the process does not
 
  private:
+  std::vector<Program*> close_all();  // returns those that were open
   static size_t more(size_t wanted, size_t there) { return wanted > there ? wanted - there : 0; }
   const Artifact& artifact_of(const GraphRecord& graph, const Plan& plan, const Reference* operands) const;
   [[noreturn]] void refuse_signature(const Program& program, const char* got) const;

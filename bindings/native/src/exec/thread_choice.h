@@ -15,7 +15,8 @@ class ThreadChoice {
   explicit ThreadChoice(int32_t most);
 
   int32_t threads() const { return candidates_[next_].threads; }  // for the next step
-  void add(double seconds);                                       // of a step with threads()
+  bool is_trying() const { return left_ > 0; }
+  void add(double seconds);  // of a step with threads()
 
  private:
   struct Candidate {

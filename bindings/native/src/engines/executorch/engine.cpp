@@ -21,6 +21,7 @@
 
 #include "engines/executorch/npu.h"
 #include "engines/executorch/packed_weights.h"
+#include "engines/executorch/shared_pool.h"
 #include "engines/executorch/threads.h"
 #include "engines/failure.h"
 #include "error.h"
@@ -245,6 +246,7 @@ class LoadedProgram {
     check(method.execute(), "reserve memory");
   }
 
+  const InPool in_pool_;  // goes last: the method points into the pool
   ProgramBytes loader_;
   rt::Program program_;
   std::vector<rt::Span<uint8_t>> planned_;
@@ -264,8 +266,8 @@ int open(void*, const bespoke_artifact* artifact, void** program, char* message,
 
 // Of one engine.
 struct Context {
-  executorch::extension::threadpool::ThreadPool* pool;
-  size_t suited;   // threads of the pool that our operators use where nobody has timed it
+  size_t all;      // threads that the pool has, unless it was made smaller
+  size_t suited;   // of them, that our operators use where nobody has timed it
   size_t threads;  // that they use now
 };
 
@@ -279,58 +281,23 @@ int run(void* context, void* program, const bespoke_tensor* const* operands, siz
 
 void close(void*, void* program) { delete static_cast<LoadedProgram*>(program); }
 
-// The pool is the process's, and programs keep pointers into it: it is replaced only while no engine exists.
-struct Pool {
-  Mutex lock;
-  size_t engines GUARDED_BY(lock) = 0;
-  uint32_t first GUARDED_BY(lock) = 0;  // threads that it came with
-
-  executorch::extension::threadpool::ThreadPool* join(int threads) {
-    const MutexLock held(lock);
-    auto* pool = executorch::extension::threadpool::get_threadpool();
-    if (!pool) throw std::bad_alloc();
-    const auto now = static_cast<uint32_t>(pool->get_thread_count());
-    if (!first) first = now;
-    uint32_t wanted = now;
-    if (threads > 0)
-      wanted = static_cast<uint32_t>(threads);
-    else if (!engines)
-      wanted = std::min(first, static_cast<uint32_t>(usable_threads(read_cores())));
-    if (wanted != now && engines)
-      throw Error(Kind::Config, setting("threads"), std::to_string(wanted),
-                  "0, or the " + std::to_string(now) +
-                      " of the model that is open: the "
-                      "threads are the process's",
-                  "Open all models of a process with the same number, or close the others first");
-    if (wanted != now) pool->_unsafe_reset_threadpool(wanted);
-    engines++;
-    return pool;
-  }
-  void leave() {
-    const MutexLock held(lock);
-    engines--;
-  }
-};
-
-Pool& pool() {
-  static Pool one;
-  return one;
-}
-
 void destroy(void* context) {
   delete &of(context);
-  pool().leave();
+  shared_pool().leave();
 }
 
-void share_out(void* context, size_t tasks, void (*task)(void* shared, size_t index), void* shared) {
-  run_on_pool(of(context).pool, tasks, task, shared);
+void share_out(void*, size_t tasks, void (*task)(void* shared, size_t index), void* shared) {
+  const InPool in_pool;
+  run_on_pool(executorch::extension::threadpool::get_threadpool(), tasks, task, shared);
 }
 
-// XNNPACK's own operators use the whole pool: it cannot be made smaller while programs are open.
+// XNNPACK's own operators use the whole pool. So it has no more threads than are wanted, where it can be replaced.
 int32_t use_threads(void* context, int32_t threads) {
-  const size_t all = of(context).pool->get_thread_count();
-  of(context).threads = threads > 0 ? std::min(static_cast<size_t>(threads), all) : of(context).suited;
-  return static_cast<int32_t>(of(context).threads);
+  Context& engine = of(context);
+  const size_t wanted = threads > 0 ? std::min(static_cast<size_t>(threads), engine.all) : engine.all;
+  const size_t there = shared_pool().resize(wanted);
+  engine.threads = std::min(threads > 0 ? wanted : engine.suited, there);
+  return static_cast<int32_t>(engine.threads);
 }
 
 // ---- what ExecuTorch has to say ---------------------------------------------------------------------------------------------------
@@ -363,8 +330,7 @@ bespoke_engine executorch_engine(int threads) {
   take_lines();
   rt::runtime_init();
   auto context = std::make_unique<Context>();
-  context->pool = pool().join(threads);
-  const size_t all = context->pool->get_thread_count();
+  const size_t all = context->all = shared_pool().join(threads);
   context->suited = context->threads = threads > 0 ? all : std::min(all, static_cast<size_t>(threads_for(read_cores())));
   bespoke_engine table{};
   table.struct_size = sizeof table;
