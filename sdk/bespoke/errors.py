@@ -303,10 +303,12 @@ class ServerError(BespokeError):
     """A server of federated learning cannot be reached, or refuses what was sent. Nothing is lost: ask again later.
 
     retry_seconds: the wait that the server asks for; 0 where it says nothing
+    status: of HTTP; None where no answer came
     """
 
     exit_code = 17
     retry_seconds: float = 0.0
+    status: int | None = None
 
 
 class Busy(BespokeError):

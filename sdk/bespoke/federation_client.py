@@ -33,6 +33,7 @@ MAX_ANSWER = 16 << 20  # bytes of a document, as in the device core
 MAX_PROBLEM = 4096  # bytes of an error's answer
 TIMEOUT_SECONDS = 60.0
 ASKS_OF_A_ROUND = 2  # before it is measured and after that
+GONE = (404, 410)  # statuses of a file that the server no longer has
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -84,11 +85,16 @@ class FederationClient:
         return self._send("POST", "/v1/ask", body.encode(), json.loads(body)["round"], MAX_ANSWER)
 
     def fetch(self, sha256: str, offset: int, size: int) -> bytes:
-        """Returns bytes of a file that the server has named."""
+        """Returns bytes of a file that the server has named, and none if the server no longer has it."""
         if size == 0:
             return b""
         headers = {"Range": f"bytes={offset}-{offset + size - 1}"}
-        return self._send("GET", f"/v1/files/{sha256}", b"", None, size, headers)
+        try:
+            return self._send("GET", f"/v1/files/{sha256}", b"", None, size, headers)
+        except ServerError as error:
+            if error.status in GONE:
+                return b""
+            raise
 
     def _send(
         self,
@@ -137,7 +143,7 @@ class FederationClient:
             refused = ServerError(
                 self.server, got=f"status {error.code}", expected="an answer", next_step="Ask who runs the server"
             )
-        refused.retry_seconds = _seconds(error.headers.get("Retry-After"))
+        refused.status, refused.retry_seconds = error.code, _seconds(error.headers.get("Retry-After"))
         return refused
 
 

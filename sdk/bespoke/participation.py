@@ -52,6 +52,8 @@ class Participation:
     def respond(self, request: FederationRequest, response: bytes) -> None:
         """Takes what came for a request: the server's answer, or bytes of a file.
 
+        No bytes say that the server no longer has the file (HTTP 404 or 410). The next request asks the server again.
+
         Raises SignatureError for an answer that the bundle's server has not signed, and DataError for one that no server may send.
         Nothing has changed then.
         """

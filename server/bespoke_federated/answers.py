@@ -36,12 +36,12 @@ def answer(
         document.round <= last_number and document.adapter != rounds.adapter_after(document.round)
     )
     snapshot = _snapshot(store, document, differs)
-    if differs and snapshot is None:
-        rounds.want_snapshot()
     start = snapshot.round if snapshot else document.round
-    behind = Behind((), True) if differs and snapshot is None else _spans(store, start)
-    followed = not differs or snapshot is not None
-    up_to_date = followed and behind.complete and start <= last_number
+    cannot_follow = (differs and snapshot is None) or store.first_lost_after(start) is not None
+    if cannot_follow:
+        rounds.want_snapshot()
+    behind = Behind((), True) if cannot_follow else _spans(store, start)
+    up_to_date = not cannot_follow and behind.complete and start <= last_number
     asked = rounds.asked_of(device) if up_to_date and document.measures else None
     measure, asked_before = asked if asked else (None, False)
     # A device that was asked for the same before has lost the answer, or cannot measure: it must not ask in a circle.
@@ -67,7 +67,8 @@ def _snapshot(store: Store, document: DeviceDocument, differs: bool) -> KeptFile
     newest = store.newest_snapshot()
     if newest is None or not (document.differs or newest.round > document.round):
         return None  # a device takes an older one only where it has said itself that it differs
-    if differs:
+    lost = store.first_lost_after(document.round)
+    if differs or (lost is not None and lost <= newest.round):
         return newest
     saved = store.coefficient_bytes_after(document.round) - store.coefficient_bytes_after(newest.round)
     return newest if newest.size < saved else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import logging
 import secrets
 from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
@@ -38,6 +39,7 @@ from bespoke_federated.store import Store
 __all__ = ["Edge", "Enrolled", "Enrolment", "Request", "made_tokens"]
 
 TOKEN_BYTES = 32
+_log = logging.getLogger("bespoke_federated")
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -165,6 +167,11 @@ class Edge:
         with self.store.transaction():
             self._count(request.claim)
             file = self.store.file(sha256)
+            if file is not None and not (self.store.folder / file.path).is_file():
+                _log.error("%s is gone: devices start from a new snapshot", file.path)
+                self.store.drop_file(sha256)
+                self.rounds.want_snapshot()
+                file = None
         if file is None:
             refused = problem(404, "the file")
             raise refused("a sha256 that no document named", "one of the last document", "Ask the server again")

@@ -27,7 +27,15 @@ from bespoke_federated.directions import Directions, guided, plain
 from bespoke_federated.settings import RoundSettings
 from bespoke_federated.whole_file import FILES, keep
 
-__all__ = ["Opening", "check_bundle", "faults_of_file", "faults_of_names", "kept_files", "opening_of"]
+__all__ = [
+    "Opening",
+    "check_bundle",
+    "delete_other_offers",
+    "faults_of_file",
+    "faults_of_names",
+    "kept_files",
+    "opening_of",
+]
 
 NONE = Squares(0.0, 0.0)
 _log = logging.getLogger("bespoke_federated")
@@ -107,6 +115,13 @@ def opening_of(
     measured = guided(settings, adapter, watched=guard is not None and not guard.judges, servers=servers)
     files = tuple(_kept(store.folder, name, array) for name, array in found.files.items())
     return Opening(measured, files, found.public)
+
+
+def delete_other_offers(state: Path, adapter: Adapter) -> None:
+    """Deletes guidance that was offered for other adapters: rounds have kept what they took of it."""
+    for path in (state / OFFERED).glob("*.safetensors"):
+        if path.stem != adapter.sha256:
+            path.unlink(missing_ok=True)
 
 
 def _kept(state: Path, name: str, array: np.ndarray) -> ReceivedFile:

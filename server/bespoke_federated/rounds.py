@@ -9,6 +9,9 @@ A round ends when enough numbers came, or at its deadline with at least the leas
 begins again, and other devices are asked in place of those that did not answer. The deadline runs on a clock that nobody sets.
 Only across a restart it rests on the calendar. A clock that jumped can end or delay it by one deadline then.
 
+Files of rounds long before the newest snapshot are deleted. A device that still wants one hears that it is gone. It asks again and
+starts from the snapshot.
+
 A round with guidance waits until a cloud has offered some for its adapter (`guidance.py`). If none comes in time, or the guard has
 stopped it, the round is a plain one.
 """
@@ -17,7 +20,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from bespoke.bundle.federation_record import FederationRecord
@@ -27,7 +30,7 @@ from bespoke.rules.round_documents import DeviceDocument, Measurement
 from bespoke_federated.adapter import Adapter, snapshot_of
 from bespoke_federated.clock import Clock
 from bespoke_federated.directions import plain
-from bespoke_federated.guidance import opening_of
+from bespoke_federated.guidance import delete_other_offers, opening_of
 from bespoke_federated.metrics import Metrics
 from bespoke_federated.numbers import verdict
 from bespoke_federated.rows import Assignment, KeptFile, RoundRow, StepTexts
@@ -39,6 +42,7 @@ from bespoke_federated.whole_file import FILES, keep, write_whole
 __all__ = ["Rounds", "Share"]
 
 ROUNDING = 1e-9  # sums of costs are not exact
+KEPT_ROUNDS = 32  # before the newest snapshot, whose files stay: devices may have a document that names them
 _log = logging.getLogger("bespoke_federated")
 
 
@@ -69,7 +73,8 @@ class Rounds:
         self._look_wanted = self._snapshot_wanted = False
         store.belongs_to({"task": federation.task, "adapter": self.initial_sha256, "seed": str(federation.seed)})
         store.shapes_of_guidance = initial.steps.received
-        self.adapter = restored(store, initial, settings.rounds)
+        newest = store.newest_snapshot()
+        self.adapter = restored(store, initial, settings.rounds, newest and store.folder / newest.path)
         self._end_combined()
         with store.transaction():
             self._go_on()
@@ -189,11 +194,12 @@ class Rounds:
         file = self._snapshot(adapter, half=texts.half) if worth_it else None
         with self._store.transaction():
             self._store.end_round(round.number, texts, adapter.sha256, self._clock.calendar())
-            if file:
-                self._store.add_file(file)
+            superseded = self._add_snapshot(file) if file else []
             self._go_on()
         self.adapter = adapter
         write_whole(self._store.folder / CHECKPOINT, snapshot_of(adapter, half=False))
+        self._delete(superseded)
+        delete_other_offers(self._store.folder, adapter)
         _log.info("round %d has ended", round.number)
 
     def _check_step(self, adapter: Adapter) -> None:
@@ -258,7 +264,17 @@ class Rounds:
         if last is not None and (newest is None or newest.round < last.number):
             file = self._snapshot(self.adapter, half=last.half)
             with self._store.transaction():
-                self._store.add_file(file)
+                superseded = self._add_snapshot(file)
+            self._delete(superseded)
+
+    def _add_snapshot(self, file: KeptFile) -> list[KeptFile]:
+        """Notes a snapshot. Returns files that no device needs any more."""
+        self._store.add_file(file)
+        return self._store.drop_files_up_to(file.round - KEPT_ROUNDS)
+
+    def _delete(self, files: Iterable[KeptFile]) -> None:
+        for file in files:
+            (self._store.folder / file.path).unlink(missing_ok=True)
 
     def _snapshot(self, adapter: Adapter, *, half: bool) -> KeptFile:
         """Writes a snapshot, which is on the disk before any row names it."""

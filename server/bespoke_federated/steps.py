@@ -87,14 +87,17 @@ def taken(adapter: Adapter, texts: StepTexts, guidance: Mapping[str, np.ndarray]
     return after, texts
 
 
-def restored(store: History[Past], adapter: Adapter, most: int) -> Adapter:
-    """The adapter after the last round that has ended: the checkpoint or `adapter`, moved by the rounds behind it."""
-    checkpoint = store.folder / CHECKPOINT
-    if checkpoint.exists():  # of the last round, or of the one before it
-        pieces = map_tensors(checkpoint, error=StateError)
-        kept = {name: np.array(piece) for name, piece in pieces.items()}
+def restored(store: History[Past], adapter: Adapter, most: int, snapshot: Path | None = None) -> Adapter:
+    """The adapter after the last round that has ended: the checkpoint, a snapshot or `adapter`, moved by the rounds behind it."""
+    checkpoint = store.folder / CHECKPOINT  # of the last round, or of the one before it
+    for path in (checkpoint, snapshot):
+        if path is None or not path.exists():
+            continue
+        pieces = map_tensors(path, error=StateError)
+        kept = {name: np.array(piece, np.float32) for name, piece in pieces.items()}
         if (row := store.round_after_which(adapter.restored(kept, 0).sha256)) is not None:
             adapter = adapter.restored(kept, row.number)
+            break
     rows = store.ended_after(adapter.round, most)
     for row in rows:
         adapter = adapter.after(_step(row.texts, store.guidance_of(row.number)))

@@ -298,6 +298,23 @@ class Store:
     def file(self, sha256: str) -> KeptFile | None:
         return self._file(self._one(f"SELECT {_FILE} FROM files WHERE sha256 = ?", sha256))
 
+    def drop_file(self, sha256: str) -> None:
+        """Forgets a file that is no longer there."""
+        self._run("DELETE FROM files WHERE sha256 = ?", sha256)
+
+    def drop_files_up_to(self, number: int) -> list[KeptFile]:
+        """Forgets the files of rounds up to `number`, and returns them."""
+        rows = self._all(f"DELETE FROM files WHERE round <= ? RETURNING {_FILE}", number)
+        return [file for row in rows if (file := self._file(row))]
+
+    def first_lost_after(self, number: int) -> int | None:
+        """The first round behind one that has ended and whose guidance is no longer there."""
+        sql = """SELECT r.number FROM rounds r, json_each(r.guidance) g WHERE r.number > ? AND r.state = 'ended'
+                 AND NOT EXISTS (SELECT 1 FROM files WHERE sha256 = json_extract(g.value, '$.sha256'))
+                 ORDER BY r.number LIMIT 1"""
+        row = self._one(sql, number)
+        return row and int(row[0])
+
     def newest_snapshot(self) -> KeptFile | None:
         return self._file(self._one(f"SELECT {_FILE} FROM files WHERE kind = 'snapshot' ORDER BY round DESC LIMIT 1"))
 

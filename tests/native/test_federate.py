@@ -8,8 +8,10 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -145,6 +147,27 @@ with PersonalModel.open(bundle, state) as model:
     Path(ready).touch()
     learn_together(model, client, rounds=20)
 """
+
+
+@pytest.mark.parametrize(("status", "is_gone"), [(404, True), (410, True), (403, False), (500, False)])
+def test_a_file_that_the_server_no_longer_has_is_empty(status: int, is_gone: bool, tmp_path: Path) -> None:
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(status)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        client = FederationClient(f"http://127.0.0.1:{server.server_port}", tmp_path / "device")
+        if is_gone:
+            assert client.fetch("0" * 64, 0, 10) == b""
+        else:
+            with pytest.raises(ServerError) as caught:
+                client.fetch("0" * 64, 0, 10)
+            assert caught.value.status == status
+        server.shutdown()
 
 
 def test_a_server_that_cannot_be_reached_costs_nothing(exact: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -182,3 +183,40 @@ def test_a_file_that_is_damaged_or_cut_comes_again(model: PersonalModel, server:
     while (wanted := model.federation.request()).step == "fetch":
         model.federation.respond(wanted, server.fetched(wanted))
     assert model.federation.take_part().measured == 1
+
+
+def test_a_file_that_the_server_no_longer_has_is_asked_for_once(
+    model: PersonalModel, server: Server, exact: Path
+) -> None:
+    joined(model)
+    guidance = f.guidance(exact)
+    asked = server.measurement(files=server.received(guidance), guidance_coefficient=0.1)
+    first = model.federation.request()
+    model.federation.respond(first, server.answer(first.body, asked))
+    wanted = model.federation.request()
+    model.federation.respond(wanted, server.fetched(wanted)[:7])
+    model.federation.respond(model.federation.request(), b"")
+    assert model.federation.request() == first
+    model.federation.respond(wanted, b"")  # late: nothing is wanted now
+    assert model.federation.request() == first
+    model.federation.respond(first, server.answer(first.body, asked))
+    while (wanted := model.federation.request()).step == "fetch":
+        model.federation.respond(wanted, server.fetched(wanted))
+    model.federation.respond(replace(wanted, step="fetch", sha256=asked.files[0].sha256), b"")  # late: it is there
+    assert model.federation.take_part().measured == 1
+
+
+def test_a_computation_does_not_wait_for_a_file_that_the_server_no_longer_has(
+    model: PersonalModel, server: Server, exact: Path
+) -> None:
+    joined(model)
+    asked = server.measurement(files=server.received(f.guidance(exact)), guidance_coefficient=0.1)
+    first = model.federation.request()
+    model.federation.respond(first, server.answer(first.body, asked))
+    wanted = model.federation.request()
+    gone = threading.Timer(0.5, lambda: model.federation.respond(wanted, b""))
+    gone.start()
+    with pytest.raises(DataError, match="no such file any more"):
+        model.federation.take_part(seconds=300)
+    gone.join()
+    assert model.federation.request() == first

@@ -335,7 +335,8 @@ BESPOKE_CHECKED bespoke_status bespoke_federation_request(bespoke_model* model, 
                                                           bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);
 
 /* Takes what came for a request: the server's answer, a signed (round_document), or bytes of a file. BESPOKE_SIGNATURE_ERROR where the
- * bundle's server has not signed it, BESPOKE_DATA_ERROR where it is not what a server may send. Nothing has changed then. */
+ * bundle's server has not signed it, BESPOKE_DATA_ERROR where it is not what a server may send. Nothing has changed then. An empty
+ * response for a file says that the server no longer has it (HTTP 404 or 410): the next request asks the server again. */
 BESPOKE_CHECKED bespoke_status bespoke_federation_respond(bespoke_model* model, bespoke_text request, bespoke_text response,
                                                           const bespoke_call* BESPOKE_NULL call,
                                                           bespoke_error* BESPOKE_NULL* BESPOKE_NULL error);

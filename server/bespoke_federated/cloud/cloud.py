@@ -31,7 +31,7 @@ from bespoke_federated.clock import Clock, SystemClock
 from bespoke_federated.cloud.settings import CloudSettings
 from bespoke_federated.cloud.store import CloudRound, CloudStore, EdgeShare
 from bespoke_federated.directions import spans
-from bespoke_federated.guidance import check_bundle, opening_of
+from bespoke_federated.guidance import check_bundle, delete_other_offers, opening_of
 from bespoke_federated.led.documents import MOST_ENDED, Collected, Ended, Opened, Order, Refusal, Standing
 from bespoke_federated.led.guidance import files_for, guided_by
 from bespoke_federated.steps import combined, restored, taken
@@ -285,6 +285,7 @@ class Cloud:
         self.store.end_round(round.number, texts, adapter.sha256)
         self.adapter, self._closing = adapter, False
         write_whole(self.store.folder / CHECKPOINT, snapshot_of(adapter, half=False))
+        delete_other_offers(self.store.folder, adapter)
         devices = sum(share.collected.devices for share in shares if share.collected)
         missing = sum(share.collected is None for share in shares)
         without = f", {missing} edges are missing" if missing else ""

@@ -22,6 +22,9 @@ namespace {
 
 constexpr const char* kFolder = "received";
 constexpr useconds_t kLookMicroseconds = 2000;  // between two looks for a file that is on its way
+constexpr int kLooks = 250;                     // for it, between two looks whether it is still wanted
+
+std::string subject_of(const ReceivedFile& file) { return "file " + file.sha256.substr(0, 16) + " of the server"; }
 
 int64_t size_of(const std::string& path) {  // -1: no such file
   struct stat found{};
@@ -50,9 +53,11 @@ std::string ReceivedFiles::path_of(const ReceivedFile& file) const { return fold
 
 bool ReceivedFiles::has(const ReceivedFile& file) const { return size_of(path_of(file)) == file.size; }
 
-void ReceivedFiles::wait_for(const ReceivedFile& file, const Control& control) const {
-  while (!has(file)) {
+void ReceivedFiles::wait_for(const ReceivedFile& file, const Control& control, const std::function<bool()>& is_wanted) const {
+  for (int looks = 1; !has(file); looks++) {
     control.check();
+    if (looks % kLooks == 0 && !is_wanted() && !has(file))
+      throw Error(Kind::Data, subject_of(file), "no such file any more", "those that its document names", "Ask the server again");
     usleep(kLookMicroseconds);
   }
 }
@@ -63,7 +68,7 @@ std::optional<std::pair<ReceivedFile, int64_t>> ReceivedFiles::wanted(const std:
   return std::nullopt;
 }
 
-void ReceivedFiles::add(const ReceivedFile& file, int64_t offset, Bytes bytes) {
+void ReceivedFiles::add(const ReceivedFile& file, int64_t offset, Bytes bytes) const {
   if (has(file)) return;
   if (mkdir(folder_.c_str(), 0700) != 0 && errno != EEXIST) throw from_errno(errno, folder_);
   const std::string partial = partial_of(file);
@@ -74,8 +79,7 @@ void ReceivedFiles::add(const ReceivedFile& file, int64_t offset, Bytes bytes) {
   if (fstat(opened.get(), &found) != 0) throw from_errno(errno, partial);
   if (offset != static_cast<int64_t>(found.st_size)) return;
   if (static_cast<uint64_t>(file.size - offset) < bytes.size)
-    throw Error(Kind::Data, "file " + file.sha256.substr(0, 16) + " of the server",
-                std::to_string(bytes.size) + " bytes from " + std::to_string(offset),
+    throw Error(Kind::Data, subject_of(file), std::to_string(bytes.size) + " bytes from " + std::to_string(offset),
                 "at most " + std::to_string(file.size - offset) + ": it has " + std::to_string(file.size),
                 "Get the range that was asked for");
   for (size_t done = 0; done < bytes.size;) {
@@ -88,8 +92,7 @@ void ReceivedFiles::add(const ReceivedFile& file, int64_t offset, Bytes bytes) {
   if (offset + static_cast<int64_t>(bytes.size) < file.size) return;
   if (hash_of(opened.get(), partial) != file.sha256) {
     if (ftruncate(opened.get(), 0) != 0) throw from_errno(errno, partial);
-    throw Error(Kind::Data, "file " + file.sha256.substr(0, 16) + " of the server", "other bytes than it signed", "those of this sha256",
-                "Get it again from the start");
+    throw Error(Kind::Data, subject_of(file), "other bytes than it signed", "those of this sha256", "Get it again from the start");
   }
   if (const int failed = sync_file(opened.get())) throw from_errno(failed, partial);
   if (rename(partial.c_str(), path_of(file).c_str()) != 0) throw from_errno(errno, partial);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,10 +24,11 @@ class ReceivedFiles {
 
   // Adds bytes of a file from `offset` on. A file that is whole is checked: DataError where it is not what the server signed, and it has to
   // come again. Bytes that are there already, or that are not the next ones, change nothing.
-  void add(const ReceivedFile& file, int64_t offset, Bytes bytes);
+  void add(const ReceivedFile& file, int64_t offset, Bytes bytes) const;
 
   bool has(const ReceivedFile& file) const;
-  void wait_for(const ReceivedFile& file, const Control& control) const;  // throws Abandoned where the call must end
+  // Returns once the file is there. Throws Abandoned where the call must end, and DataError once it is no longer wanted.
+  void wait_for(const ReceivedFile& file, const Control& control, const std::function<bool()>& is_wanted) const;
   std::string path_of(const ReceivedFile& file) const;
   void remove_all_but(const std::vector<ReceivedFile>& files) const;  // as far as that is possible
 

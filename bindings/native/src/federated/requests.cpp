@@ -56,13 +56,18 @@ void take_answer(StateStore& store, const FederationRecord& record, const std::s
   store.keep_document(record.task, has_work ? std::optional(text) : std::nullopt, document.taken, document.done, document.wait_seconds);
 }
 
-// Bytes of a file: of the document that is worked through. Of one that is not wanted any more nothing is kept.
+// Bytes of a file: of the document that is worked through. Of one that is not wanted any more nothing is kept. A document with a file
+// that the server no longer has leads nowhere: the server is asked again.
 void take_file(StateStore& store, const FederationRecord& record, const Json& request, Bytes bytes) {
   const Federation state = store.federation(record.task).value_or(Federation{});
   if (!state.document) return;
+  const ReceivedFiles received(store.folder());
   const std::string sha256 = request.at("sha256").get<std::string>();
-  for (const ReceivedFile& file : read_round_document(*state.document, record).files())
-    if (file.sha256 == sha256) return ReceivedFiles(store.folder()).add(file, request.at("offset").get<int64_t>(), bytes);
+  for (const ReceivedFile& file : read_round_document(*state.document, record).files()) {
+    if (file.sha256 != sha256 || received.has(file)) continue;
+    if (!bytes.size && file.size) return store.drop_document(record.task, *state.document);
+    return received.add(file, request.at("offset").get<int64_t>(), bytes);
+  }
 }
 
 std::string explanation_of(const FederationRecord& record) {

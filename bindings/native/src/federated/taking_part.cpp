@@ -20,23 +20,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Guidance of a round: reads the file of a name, and waits for it.
-Received received(const std::vector<ReceivedFile>& files, const ReceivedFiles& folder, const Control& control) {
-  return [&files, &folder, &control](const std::string& name, uint8_t* to, size_t bytes) {
-    const auto found = std::find_if(files.begin(), files.end(), [&](const ReceivedFile& file) { return file.name == name; });
-    if (found == files.end()) return false;
-    const std::string subject = "guidance '" + name + "' of the server";
-    if (found->size != static_cast<int64_t>(bytes))
-      throw Error(Kind::Data, subject, std::to_string(found->size) + " bytes", std::to_string(bytes) + ", as the plan reads",
-                  "Tell the owner of the server: it serves another bundle");
-    folder.wait_for(*found, control);
-    std::ifstream file(folder.path_of(*found), std::ios::binary);
-    if (!file.read(reinterpret_cast<char*>(to), static_cast<std::streamsize>(bytes)))
-      throw Error(Kind::State, folder.path_of(*found), "a file that cannot be read", "the one that came", "Ask the server again");
-    return true;
-  };
-}
-
 // One call's work on the document of the server.
 class Participation {
  public:
@@ -91,6 +74,28 @@ class Participation {
     files_.remove_all_but({});
   }
 
+  void wait_for(const ReceivedFile& file) {
+    files_.wait_for(file, personal_.control,
+                    [&] { return personal_.store.federation(record_.task).value_or(Federation{}).document == state_.document; });
+  }
+
+  // Reads the file of a name, and waits for it.
+  Received guidance_of(const std::vector<ReceivedFile>& files) {
+    return [this, &files](const std::string& name, uint8_t* to, size_t bytes) {
+      const auto found = std::find_if(files.begin(), files.end(), [&](const ReceivedFile& file) { return file.name == name; });
+      if (found == files.end()) return false;
+      const std::string subject = "guidance '" + name + "' of the server";
+      if (found->size != static_cast<int64_t>(bytes))
+        throw Error(Kind::Data, subject, std::to_string(found->size) + " bytes", std::to_string(bytes) + ", as the plan reads",
+                    "Tell the owner of the server: it serves another bundle");
+      wait_for(*found);
+      std::ifstream file(files_.path_of(*found), std::ios::binary);
+      if (!file.read(reinterpret_cast<char*>(to), static_cast<std::streamsize>(bytes)))
+        throw Error(Kind::State, files_.path_of(*found), "a file that cannot be read", "the one that came", "Ask the server again");
+      return true;
+    };
+  }
+
   void fill() {
     const std::optional<MappedTensors> shared = personal_.store.shared_adapter(record_.task);
     const TensorSource base = adapter_of(personal_.bundle);
@@ -99,7 +104,7 @@ class Participation {
 
   void start_from(const Snapshot& snapshot) {
     const ReceivedFile file{"", snapshot.sha256, snapshot.size};
-    files_.wait_for(file, personal_.control);
+    wait_for(file);
     const SharedSnapshot read(files_.path_of(file), personal_.bundle);
     machine_->fill(read.tensors());
     round_ = snapshot.round;
@@ -118,7 +123,7 @@ class Participation {
       throw Error(Kind::Data, "the server's rounds", "round " + std::to_string(span.first),
                   std::to_string(*round_ + 1) + ", the one behind those that were followed", "Ask the server again");
     static const std::vector<ReceivedFile> none;
-    const Received guidance = received(span.guidance ? span.guidance->files : none, files_, personal_.control);
+    const Received guidance = guidance_of(span.guidance ? span.guidance->files : none);
     for (int64_t round = *round_ + 1; round <= span.last() && !report_.differs; round++) {
       for (int64_t number = 0; number < span.directions; number++) {
         const auto at = static_cast<size_t>((round - span.first) * span.directions + number);
@@ -202,7 +207,7 @@ class Participation {
   }
 
   std::vector<float> measured(const Measurement& asked, const std::vector<Batch>& batches) {
-    const Received guidance = received(asked.files, files_, personal_.control);
+    const Received guidance = guidance_of(asked.files);
     const auto direction = [&](int64_t number) {
       return Direction{static_cast<uint64_t>(record_.seed),
                        static_cast<uint32_t>(asked.round),

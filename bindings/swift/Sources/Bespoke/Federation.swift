@@ -34,7 +34,8 @@ public struct Federation: Sendable {
         try await handle.storedDocument { model, _, text, error in bespoke_federation_request(model, text, error) }
     }
 
-    /// Takes what came for a request: the server's answer, or bytes of a file.
+    /// Takes what came for a request: the server's answer, or bytes of a file. No bytes say that the server no longer has the file (HTTP
+    /// 404 or 410): the next request asks the server again.
     ///
     /// - Throws: ``BespokeError/Kind/signatureError`` for an answer that the bundle's server has not signed, and
     ///   ``BespokeError/Kind/dataError`` for one that no server may send. Nothing has changed then.

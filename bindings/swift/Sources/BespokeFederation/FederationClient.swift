@@ -11,6 +11,7 @@ import FoundationNetworking
 public struct FederationClient: Sendable {
     private static let mostBytes = 16 << 20  // of a document, as in the device core
     private static let timeoutSeconds = 60.0
+    private static let gone = [404, 410]  // statuses of a file that the server no longer has
 
     /// The address of the server, without a slash at its end.
     public let server: String
@@ -64,11 +65,16 @@ public struct FederationClient: Sendable {
         return try await send("POST", "/v1/ask", body: Data(body.utf8), round: round, most: Self.mostBytes)
     }
 
-    /// Bytes of a file that the server has named.
+    /// Bytes of a file that the server has named; none if the server no longer has it.
     public func fetch(_ sha256: String, offset: Int64, size: Int64) async throws -> Data {
         guard size > 0 else { return Data() }
         let range = Piece(from: offset, to: offset + size - 1)
-        return try await send("GET", "/v1/files/\(sha256)", range: range, most: Int(size))
+        do {
+            return try await send("GET", "/v1/files/\(sha256)", range: range, most: Int(size))
+        } catch let error as FederationError {
+            guard case .refused(let status) = error.kind, Self.gone.contains(status) else { throw error }
+            return Data()
+        }
     }
 
     private func send(

@@ -29,7 +29,8 @@ class Participation internal constructor(
 
     /**
      * Takes what came for a request: the server's answer, or bytes of a file. [SignatureError] for an answer that the bundle's server has
-     * not signed, and [DataError] for one that no server may send. Nothing has changed then.
+     * not signed, and [DataError] for one that no server may send. Nothing has changed then. No bytes say that the server no longer has
+     * the file (HTTP 404 or 410): the next request asks the server again.
      */
     suspend fun respond(request: FederationRequest, response: ByteArray): Unit = handle.call { model, call ->
         NativeApi.federationRespond(model, json.encodeToString(FederationRequest.serializer(), request).bytes(), response, call)

@@ -62,9 +62,12 @@ class FederationClient(server: String, val device: Device, trust: X509TrustManag
     suspend fun ask(body: String): ByteArray =
         send("POST", "/v1/ask", body.toByteArray(), documents.decodeFromString(Document.serializer(), body).round, MAX_ANSWER)
 
-    /** Bytes of a file that the server has named. */
-    suspend fun fetch(sha256: String, offset: Long, size: Long): ByteArray =
+    /** Bytes of a file that the server has named; none if the server no longer has it. */
+    suspend fun fetch(sha256: String, offset: Long, size: Long): ByteArray = try {
         if (size == 0L) ByteArray(0) else send("GET", "/v1/files/$sha256", null, null, size, "bytes=$offset-${offset + size - 1}")
+    } catch (error: ServerError) {
+        if (error.status in GONE) ByteArray(0) else throw error
+    }
 
     private suspend fun send(
         method: String, path: String, body: ByteArray?, round: Long?, most: Long, range: String? = null,
@@ -138,6 +141,7 @@ class FederationClient(server: String, val device: Device, trust: X509TrustManag
         private const val MAX_PROBLEM = 4096L  // bytes of an error's answer
         private const val TIMEOUT_SECONDS = 60L
         private const val UNAVAILABLE = 503
+        private val GONE = setOf(404, 410)  // statuses of a file that the server no longer has
         private val JSON = "application/json".toMediaType()
         private val LOOPBACK = setOf("127.0.0.1", "::1", "localhost")
         private val documents = Json { ignoreUnknownKeys = true }

@@ -58,6 +58,18 @@ class FederationClientTest {
     }
 
     @Test
+    fun `a file that the server no longer has is empty`() = runBlocking {
+        for (status in listOf(404, 410)) {
+            server.enqueue(MockResponse().setResponseCode(status).setBody("gone"))
+            assertEquals(0, client.fetch("ab", 0, 4).size)
+        }
+        server.enqueue(MockResponse().setResponseCode(403))
+        assertEquals(403, refused { client.fetch("ab", 0, 4) }.status)
+        server.enqueue(MockResponse().setResponseCode(404))
+        assertEquals(404, refused { client.ask(BODY) }.status)
+    }
+
+    @Test
     fun `an error is said in the server's words where it has them`() {
         val words = """{"object": "the address", "got": "9 requests", "expected": "fewer", "next_step": "Wait", "more": 1}"""
         server.enqueue(MockResponse().setResponseCode(429).setHeader("Retry-After", "7").setBody(words))
