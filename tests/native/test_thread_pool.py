@@ -62,13 +62,13 @@ def test_the_pool_shrinks_to_the_chosen_number_and_grows_when_numbers_are_tried_
     native_build: Path, bundle: Path, tmp_path: Path
 ) -> None:
     lengths = [(8, 2), (16, 2)]
-    cold = TRIAL * lengths + 2 * lengths
-    hot = (SLOW + TRIAL + 2) * [(8, 4)]
+    cold = TRIAL * lengths + lengths
+    hot = (SLOW + TRIAL + 1) * [(8, 4)]
     found = lab(native_build, bundle, tmp_path / "a", cold + hot)
     pools = [one["pool"] for one in found]
     tried = 2 * TRIAL - 1  # the pool shrinks after the last step of both lengths' trials
     chosen = len(cold) - tried + SLOW - 1
-    assert runs_of(pools) == [(5, tried), (2, chosen), (5, TRIAL), (4, 3)]
+    assert runs_of(pools) == [(5, tried), (2, chosen), (5, TRIAL), (4, 2)]
     assert [one["used"] for one in found][-1] == 4
     programs = found[1]["opened"]  # of both lengths
     assert [one["opened"] for one in found if one["pool"] != 5][-1] == 4 * programs  # once, and once for each change
@@ -78,7 +78,7 @@ def test_the_pool_shrinks_to_the_chosen_number_and_grows_when_numbers_are_tried_
 
 
 def test_the_pool_stays_while_other_programs_are_open(native_build: Path, bundle: Path, tmp_path: Path) -> None:
-    steps = [(length, 2) for length in TRIAL * [8, 16] + [8, 16]]
+    steps = [(8, 2)] * TRIAL + [(16, 2)] * TRIAL
     found = lab(native_build, bundle, tmp_path / "a", steps, answers=True)
     assert {one["pool"] for one in found} == {5}
     assert found[-1]["used"] == 2
