@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 from tests.benchmarks.figures import Cell, write_table
 from tests.benchmarks.harmless_measure import ratio
 from tests.benchmarks.harmless_runs import (
+    KEPT,
     REHEARSED,
     Model,
     base,
@@ -82,11 +84,11 @@ def test_other_rates_ranks_and_shares_on_the_same_facts(chat: Model, data_folder
 
 
 @pytest.mark.benchmark
-def test_messages_of_three_kinds_in_three_numbers(chat: Model, data_folder: Path, tmp_path: Path) -> None:
+def test_messages_of_three_kinds_in_three_numbers(chat: Model, data_folder: Path) -> None:
     rows: dict[tuple[Kind, int], list[Cell]] = {}
     for count in COUNTS:
         for kind in KINDS:
-            rows[kind, count] = _learned(chat, kind, count, data_folder, tmp_path / f"{kind} {count}")
+            rows[kind, count] = _learned(chat, kind, count, data_folder)
             print(rows[kind, count], flush=True)
             write_table(
                 "messages",
@@ -110,19 +112,21 @@ def test_messages_of_three_kinds_in_three_numbers(chat: Model, data_folder: Path
             )
 
 
-def _learned(model: Model, kind: Kind, count: int, data_folder: Path, folder: Path) -> list[Cell]:
-    """The row of the table, measured before or now."""
+def _learned(model: Model, kind: Kind, count: int, data_folder: Path) -> list[Cell]:
+    """The row of the table, measured before or now. A run that was stopped goes on where it was."""
     for line in kept_lines("messages.jsonl"):
         if (line["kind"], line["count"]) == (kind, count):
             row: list[Cell] = line["row"]
             return row
     from bespoke import PersonalModel
 
-    folder.mkdir()
+    folder = KEPT / "messages" / f"{kind} {count}"
+    folder.mkdir(parents=True, exist_ok=True)
     messages = Messages(kind, count, model.asked, [one.text for one in base(model)], data_folder, folder)
     with PersonalModel.open(bundle(model), folder / "state") as learner:
         before = messages.shown_by(learner)
-        messages.add_to(learner)
+        if len(learner.examples) < count:
+            messages.add_to(learner)
         report = learner.train()
         after = messages.shown_by(learner) if report.accepted else None
     planned = report.total_steps if report.stopped_because == "finished" else f"{report.total_steps}, ended early"
@@ -139,4 +143,5 @@ def _learned(model: Model, kind: Kind, count: int, data_folder: Path, folder: Pa
         f"{report.run_bytes_written / 1e6:.0f}",
     ]
     keep("messages.jsonl", {"kind": kind, "count": count, "row": row})
+    shutil.rmtree(folder)
     return row
