@@ -220,3 +220,30 @@ def test_a_computation_does_not_wait_for_a_file_that_the_server_no_longer_has(
         model.federation.take_part(seconds=300)
     gone.join()
     assert model.federation.request() == first
+
+
+def test_a_lost_file_of_the_last_document_does_not_end_the_task(model: PersonalModel, server: Server) -> None:
+    joined(model)
+    server.end_round([0.01])
+    first = model.federation.request()
+    last = server.document(0, rounds=(), snapshot=server.snapshot(), done=True)
+    model.federation.respond(first, server.signed(last))
+    model.federation.respond(model.federation.request(), b"")
+    assert model.federation.request() == first
+
+
+def test_an_adapter_that_differs_at_the_end_of_the_task_is_replaced(model: PersonalModel, server: Server) -> None:
+    joined(model)
+    server.end_round([0.01])
+    (span,) = server.document(0).rounds
+    wrong = server.document(0, rounds=(span.model_copy(update={"adapter": "0" * 64}),), done=True)
+    model.federation.respond(model.federation.request(), server.signed(wrong))
+    assert model.federation.take_part().differs
+    wanted = model.federation.request()
+    assert json.loads(wanted.body)["differs"]
+    right = server.document(1, rounds=(), snapshot=server.snapshot(), done=True)
+    model.federation.respond(wanted, server.signed(right))
+    while (wanted := model.federation.request()).step == "fetch":
+        model.federation.respond(wanted, server.fetched(wanted))
+    assert not model.federation.take_part().differs
+    assert model.federation.request().step == "done"

@@ -65,7 +65,7 @@ void take_file(StateStore& store, const FederationRecord& record, const Json& re
   const std::string sha256 = request.at("sha256").get<std::string>();
   for (const ReceivedFile& file : read_round_document(*state.document, record).files()) {
     if (file.sha256 != sha256 || received.has(file)) continue;
-    if (!bytes.size && file.size) return store.drop_document(record.task, *state.document);
+    if (!bytes.size && file.size) return store.refuse_document(record.task, *state.document);
     return received.add(file, request.at("offset").get<int64_t>(), bytes);
   }
 }
@@ -101,7 +101,7 @@ FederationRequest next_request(Bundle& bundle, StateStore& store) {
       request.offset = wanted->second;
       request.size = std::min(kMostPiece, wanted->first.size - wanted->second);
     }
-  } else if (state.done && state.pending == 0) {
+  } else if (state.done && !state.differs && state.pending == 0) {
     request.step = FederationStep::done;
   } else if (const double left = wait_left(state); left > 0) {
     request.step = FederationStep::wait;

@@ -39,10 +39,14 @@ class Participation {
       try {
         work_through(*state_.document);
       } catch (const Error& error) {
-        if (error.kind == Kind::Data || error.kind == Kind::Adapter) done_with(*state_.document);  // it would be refused again
+        if (error.kind == Kind::Data || error.kind == Kind::Adapter) {  // it would be refused again
+          personal_.store.refuse_document(record_.task, *state_.document);
+          files_.remove_all_but({});
+        }
         throw;
       }
-      done_with(*state_.document);
+      personal_.store.drop_document(record_.task, *state_.document);
+      files_.remove_all_but({});
     }
     report_.seconds = std::chrono::duration<double>(Clock::now() - began).count();
     return report_;
@@ -67,11 +71,6 @@ class Participation {
       if (document.measure) measure(*document.measure, method);
       machine_.reset();
     }
-  }
-
-  void done_with(const std::string& document) {
-    personal_.store.drop_document(record_.task, document);
-    files_.remove_all_but({});
   }
 
   void wait_for(const ReceivedFile& file) {

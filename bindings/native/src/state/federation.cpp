@@ -120,6 +120,10 @@ void StateStore::drop_document(const std::string& task, const std::string& docum
   Statement(*database_, "UPDATE federations SET document = NULL WHERE task = ? AND document = ?").bind(task).bind(document).run();
 }
 
+void StateStore::refuse_document(const std::string& task, const std::string& document) {
+  Statement(*database_, "UPDATE federations SET document = NULL, done = 0 WHERE task = ? AND document = ?").bind(task).bind(document).run();
+}
+
 bool StateStore::commit_rounds(const std::string& task, const FollowedRounds& followed, const std::vector<StateTensor>* adapter,
                                const RoundNumbers* measured) {
   FilesLock lock(folder_);

@@ -160,7 +160,9 @@ class StateStore {
   // only does that. False, and nothing kept, where the user has left.
   bool keep_document(const std::string& task, const std::optional<std::string>& document, const std::vector<int64_t>& taken, bool done,
                      double wait_seconds);
-  void drop_document(const std::string& task, const std::string& document);  // unless another one has come meanwhile
+  // Both leave another document that has come meanwhile. One that was refused is no end of the task either: the server is asked again.
+  void drop_document(const std::string& task, const std::string& document);
+  void refuse_document(const std::string& task, const std::string& document);
   // The adapter after a round. `adapter` null: it is the one before. `measured`: numbers of a round, journaled before they are offered.
   // They are left out where one of their examples was forgotten meanwhile. False, and nothing kept, where the user has left or the
   // adapter was another one meanwhile.
