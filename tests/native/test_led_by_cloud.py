@@ -49,13 +49,13 @@ def test_devices_of_two_edges_follow_guidance_that_is_mixed_with_noise(exact: Pa
         command += ["--devices", "1", "--least-devices", "2", "--rate", "0.05", "--half-every", "2"]
         command += ["--guidance", "--guided-rate", "0.01", "--guidance-wait-seconds", "15"]
         ends = time.monotonic() + SECONDS
-        told = tmp_path / "told"
-        with told.open("wb") as output, subprocess.Popen(command, stdout=output) as cloud:
+        log = tmp_path / "log"
+        with log.open("wb") as output, subprocess.Popen(command, stdout=output) as cloud:
             try:
                 offered: list[str] = []
                 while not all(device.done for device in devices):
-                    assert cloud.poll() in (None, 0), told.read_text()
-                    assert time.monotonic() < ends, told.read_text()
+                    assert cloud.poll() in (None, 0), log.read_text()
+                    assert time.monotonic() < ends, log.read_text()
                     checkpoint = cloud_state / CHECKPOINT
                     adapter = adapter_hash(load_file(checkpoint)) if checkpoint.exists() else initial
                     if adapter not in offered and len(offered) < GUIDED:
@@ -68,7 +68,7 @@ def test_devices_of_two_edges_follow_guidance_that_is_mixed_with_noise(exact: Pa
                 cloud.wait(STOP_SECONDS)
             finally:
                 cloud.terminate()
-            assert cloud.returncode == 0, told.read_text()
+            assert cloud.returncode == 0, log.read_text()
         for edge in (east, west):
             kept = edge.rows("SELECT number, guidance IS NOT NULL FROM rounds WHERE state = 'ended'")
             assert [number for number, guided in kept if guided] == [*range(1, GUIDED + 1)]

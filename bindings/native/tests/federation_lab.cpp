@@ -11,6 +11,7 @@
 #include "engines/executorch/engine.h"
 #include "exec/machine.h"
 #include "format/hash.h"
+#include "train/training.h"
 
 using namespace bespoke;
 using Json = nlohmann::json;
@@ -95,10 +96,7 @@ void serve(const Json& opening) {
   Control control(limits);
   const Method& method = bundle->manifest().method(opening.at("method"));
   Machine machine(*bundle, method, engine, guard, control, opening.at("scratch"));
-  TensorSource start;
-  for (const auto& [name, tensor] : bundle->tensors(bundle->manifest().adapter))
-    start[name] = {reinterpret_cast<const float*>(tensor.data), tensor.shape};
-  machine.fill(start);
+  machine.fill(adapter_of(*bundle));
   std::cout << Json(digest(machine)) << std::endl;
   for (std::string line; std::getline(std::cin, line);) {
     try {

@@ -13,6 +13,7 @@
 #include "exec/machine.h"
 #include "federated/adapter_hash.h"
 #include "format/bundle/bundle.h"
+#include "train/training.h"
 
 using Json = nlohmann::json;
 using namespace bespoke;
@@ -63,9 +64,7 @@ Json steps(const Json& request) {
   Control control(limits);
   const Method& method = bundle->manifest().method(request.at("method"));
   Machine machine(*bundle, method, engine, guard, control, request.at("scratch"));
-  TensorSource start;
-  for (const auto& [name, tensor] : bundle->tensors(bundle->manifest().adapter))
-    start[name] = {reinterpret_cast<const float*>(tensor.data), tensor.shape};
+  const TensorSource start = adapter_of(*bundle);
   machine.fill(start);
   std::unique_ptr<Machine> answering;  // with the same engine, while its programs are open
   if (request.at("answers")) {
