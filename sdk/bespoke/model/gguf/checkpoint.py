@@ -56,6 +56,7 @@ class GgufCheckpoint(WeightSource):
             name = stored if source is None else source.name
             self._tensors[name] = stored, tensor
             if source is not None and (heads := reordered_heads(config, source)) is not None:
+                self._check_heads(stored, tensor, heads)
                 self._heads[name] = heads
 
     def names(self) -> list[str]:
@@ -138,6 +139,13 @@ class GgufCheckpoint(WeightSource):
         if tensor.shape[-1] % block or tensor.offset + size > header.size:
             raise self._damaged(
                 f"tensor {name} of shape {list(tensor.shape)} at {tensor.offset}", f"it within {header.size} bytes"
+            )
+
+    def _check_heads(self, name: str, tensor: GgufTensor, heads: int) -> None:
+        """RoPE turns pairs of rows, so that a head has an even number of them."""
+        if tensor.shape[0] % (2 * heads):
+            raise self._damaged(
+                f"tensor {name} of shape {list(tensor.shape)} for {heads} heads", "an even number of rows for each head"
             )
 
     def _tensor(self, name: str) -> tuple[str, GgufTensor]:

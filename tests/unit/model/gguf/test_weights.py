@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import gguf
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
+from gguf import GGUFValueType
 from gguf.quants import dequantize
 from transformers import AutoModelForCausalLM
 
@@ -243,6 +245,19 @@ def test_what_cannot_be_built_is_refused_by_name(case: str, tmp_path: Path) -> N
     with pytest.raises(error) as found:
         opened(path, tmp_path / "made")
     assert words in str(found.value), found.value
+
+
+@pytest.mark.parametrize("heads", [3, 48, 2**20], ids=["no divisor of the rows", "more than rows", "a million"])
+def test_heads_that_do_not_divide_the_rows_are_refused(heads: int, tmp_path: Path) -> None:
+    path = write_gguf(small("llama", tmp_path / "model"), tmp_path / "model.gguf", each_in_turn(Kind.F16))
+    for name in (b"llama.attention.head_count", b"llama.attention.head_count_kv"):
+        field = name + struct.pack("<I", GGUFValueType.UINT32)
+        place = path.read_bytes().index(field) + len(field)
+        with path.open("r+b") as file:
+            file.seek(place)
+            file.write(struct.pack("<I", heads))
+    with pytest.raises(ModelError, match=rf"blk\.0\.attn_\w\.weight .*for {heads} heads"):
+        opened(path, tmp_path / "made")
 
 
 def test_a_bias_that_the_model_does_not_use_is_refused(tmp_path: Path) -> None:
