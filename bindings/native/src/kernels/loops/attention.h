@@ -10,42 +10,11 @@
 
 namespace bespoke::kernels {
 
-// L: the tiles, Direct. S: vectors as for Exponentials, and `rows_of_four`, four floats of every fourth row, and `transpose_four`, which
-// exchanges rows and columns of 4 x 4 floats.
+// L: the tiles, Direct. S: vectors as for Exponentials.
 template <class L, class S>
 struct Attend {
   using vec = typename S::vec;
-  static constexpr int VL = S::VL, NR = S::NR;
-
-  // BLOCK keys of K numbers as strips of [K][NR]; those that cannot be read are zeros.
-  static void keys_panel(const float* keys, int64_t stride, int64_t readable, int64_t K, float* panel) {
-    for (int64_t s = 0; s < BLOCK; s += NR, panel += K * NR) {
-      const int64_t whole = readable >= s + NR ? K / 4 * 4 : 0;
-      for (int64_t j = 0; whole > 0 && j < NR; j += VL)
-        for (int64_t k = 0; k < whole; k += 4) {
-          vec x[4];
-          UNROLL for (int i = 0; i < 4; i++) x[i] = S::rows_of_four(keys + (s + j + i) * stride + k, stride);
-          S::transpose_four(x);
-          UNROLL for (int i = 0; i < 4; i++) S::store(panel + (k + i) * NR + j, x[i]);
-        }
-      for (int64_t k = whole; k < K; k++)
-        for (int64_t j = 0; j < NR; j++) panel[k * NR + j] = s + j < readable ? keys[(s + j) * stride + k] : 0.0f;
-    }
-  }
-
-  // `number` values, BLOCK columns of them from n on, as strips of [number][NR].
-  static void values_panel(const float* values, int64_t stride, int64_t number, int64_t columns, float* panel) {
-    for (int64_t s = 0; s < BLOCK && s < columns; s += NR, panel += number * NR)
-      for (int64_t j = 0; j < number; j++) {
-        const float* from = values + j * stride + s;
-        float* to = panel + j * NR;
-        if (s + NR <= columns) {
-          UNROLL for (int v = 0; v < NR; v += VL) S::store(to + v, S::load(from + v));
-          continue;
-        }
-        for (int64_t i = 0; i < NR; i++) to[i] = s + i < columns ? from[i] : 0.0f;
-      }
-  }
+  static constexpr int VL = S::VL;
 
   // Scores of a query become exp(score - m), where [begin, end) are the keys that it sees; l is their sum.
   static void probabilities(float* z, int64_t begin, int64_t end, int64_t keys, float scale, float& m, float& l) {
@@ -70,7 +39,7 @@ struct Attend {
     for (int64_t n = 0; n < a.keys; n += BLOCK)
       for (int64_t k = 0; k < a.width; k += DEPTH) {
         const int64_t K = smaller(DEPTH, a.width - k);
-        keys_panel(a.k + n * a.stride + k, a.stride, a.readable - n, K, a.panel);
+        L::panel_of_columns(a.k + n * a.stride + k, a.stride, a.readable - n, K, a.panel);
         Operands o = queries;
         o.c = a.scores, o.c_stride = LOGITS_STRIDE;
         L::multiply(o, a.q + k, a.panel, K, K, a.scores + n, BLOCK, k == 0, Ahead{});
@@ -89,7 +58,7 @@ struct Attend {
     for (int64_t n = 0; n < a.width; n += BLOCK) {
       Operands o = queries;
       o.a = a.scores, o.a_stride = LOGITS_STRIDE, o.c = a.to.sum, o.c_stride = a.sum_stride;
-      values_panel(a.v + n, a.stride, a.keys, a.width - n, a.panel);
+      L::panel_of_rows(a.v + n, a.stride, a.keys, a.width - n, a.panel);
       L::multiply(o, a.scores, a.panel, a.keys, a.keys, a.to.sum + n, smaller(BLOCK, a.width - n), true, Ahead{});
     }
   }

@@ -34,8 +34,9 @@ static inline void fetch(Ahead& a, int64_t rows) {
   }
 }
 
-// S: VL floats in `vec`, load, store, all, fused (a * b + c); tiles of MR rows and NR columns, STEP summands at a time; and
-// `multiply_add`, which adds the products of STEP summands to a tile. Decode: decode_transposed and decode_rows.
+// S: VL floats in `vec`, load, store, all, fused (a * b + c); tiles of MR rows and NR columns, STEP summands at a time; `multiply_add`,
+// which adds the products of STEP summands to a tile; `rows_of_four`, four floats of every fourth row; and `transpose_four`, which
+// exchanges rows and columns of 4 x 4 floats. Decode: decode_transposed and decode_rows.
 template <class S, class Decode>
 struct Direct {
   using vec = typename S::vec;
@@ -148,18 +149,50 @@ struct Direct {
     }
   }
 
+  // ---- panels of floats ----
+
+  // BLOCK columns of K numbers, each of which lies in a row of its own, as strips of [K][NR]. Those that cannot be read are zeros.
+  static void panel_of_columns(const float* rows, int64_t stride, int64_t readable, int64_t K, float* panel) {
+    for (int64_t s = 0; s < BLOCK; s += NR, panel += K * NR) {
+      const int64_t whole = readable >= s + NR ? K / 4 * 4 : 0;
+      for (int64_t j = 0; whole > 0 && j < NR; j += VL)
+        for (int64_t k = 0; k < whole; k += 4) {
+          vec x[4];
+          UNROLL for (int i = 0; i < 4; i++) x[i] = S::rows_of_four(rows + (s + j + i) * stride + k, stride);
+          S::transpose_four(x);
+          UNROLL for (int i = 0; i < 4; i++) S::store(panel + (k + i) * NR + j, x[i]);
+        }
+      for (int64_t k = whole; k < K; k++)
+        for (int64_t j = 0; j < NR; j++) panel[k * NR + j] = s + j < readable ? rows[(s + j) * stride + k] : 0.0f;
+    }
+  }
+
+  // BLOCK columns of K rows, or as many as there are, as strips of [K][NR].
+  static void panel_of_rows(const float* rows, int64_t stride, int64_t K, int64_t columns, float* panel) {
+    for (int64_t s = 0; s < BLOCK && s < columns; s += NR, panel += K * NR)
+      for (int64_t k = 0; k < K; k++) {
+        const float* from = rows + k * stride + s;
+        float* to = panel + k * NR;
+        if (s + NR <= columns) {
+          UNROLL for (int v = 0; v < NR; v += VL) S::store(to + v, S::load(from + v));
+          continue;
+        }
+        for (int64_t i = 0; i < NR; i++) to[i] = s + i < columns ? from[i] : 0.0f;
+      }
+  }
+
   // Columns [n0, n1) of c += factor h b'
   static void add_lora(const Lora& lora, int64_t t, int64_t n0, int64_t n1, const Operands& o, float* panel) {
-    const int64_t rank = lora.rank, of_rank = lora.transposed ? 1 : lora.b_stride, of_column = lora.transposed ? lora.b_stride : 1;
+    const int64_t rank = lora.rank;
     const Operands h = {lora.h + t * rank, rank, o.rows, o.c, o.c_stride, nullptr, false};
     for (int64_t n = n0; n < n1; n += BLOCK) {
       const int64_t count = smaller(BLOCK, n1 - n);
-      for (int64_t s = 0; s < BLOCK; s += NR)
-        for (int64_t k = 0; k < rank; k++)
-          for (int64_t j = 0; j < NR; j++) {
-            const bool within = s + j < count;
-            panel[s * rank + k * NR + j] = within ? lora.factor * lora.b[k * of_rank + (n + s + j) * of_column] : 0.0f;
-          }
+      if (lora.transposed)
+        panel_of_columns(lora.b + n * lora.b_stride, lora.b_stride, count, rank, panel);
+      else
+        panel_of_rows(lora.b + n, lora.b_stride, rank, count, panel);
+      for (int64_t i = 0, end = (count + NR - 1) / NR * NR * rank; i < end; i += VL)
+        S::store(panel + i, S::all(lora.factor) * S::load(panel + i));
       multiply(h, h.a, panel, rank, rank, o.c + n, count, false, Ahead{});
     }
   }

@@ -3,7 +3,7 @@
 #include <immintrin.h>
 
 #include "kernels/drivers.h"
-#include "kernels/loops/columns_x86.h"
+#include "kernels/loops/columns_avx2.h"
 #include "kernels/loops/decode_bytes.h"
 #include "kernels/loops/whole_table.h"
 
@@ -56,33 +56,10 @@ struct Tiles : Vectors, ByBroadcast<Vectors, 4> {
 
 using Loops = Direct<Tiles, DecodeBytes<Vectors>>;
 
-struct Sums {
-  // A byte of the codes times a digit, two neighbours added, is at most 15 * 128 * 2 in size. So 16 bits hold the sums of eight such
-  // pairs, which are half a group.
-  static __m256i sums(const __m256i (&codes)[4], const TwoGroups& two) {
-    const __m256i nibble = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
-    __m256i even[4], odd[4], total;
-    UNROLL for (int c = 0; c < 4; c++) {
-      even[c] = _mm256_and_si256(codes[c], nibble);
-      odd[c] = _mm256_and_si256(_mm256_srli_epi16(codes[c], 4), nibble);
-    }
-    UNROLL for (int d = 0; d < DIGITS; d++) {
-      const __m256i x = _mm256_load_si256((const __m256i*)two.digits[d][0]), y = _mm256_load_si256((const __m256i*)two.digits[d][1]);
-      __m256i s[4];
-      UNROLL for (int c = 0; c < 4; c++) s[c] = _mm256_add_epi16(_mm256_maddubs_epi16(even[c], x), _mm256_maddubs_epi16(odd[c], y));
-      const __m256i halves = _mm256_hadd_epi16(_mm256_hadd_epi16(s[0], s[1]), _mm256_hadd_epi16(s[2], s[3]));
-      const __m256i sum = _mm256_madd_epi16(halves, ones);
-      total = d ? _mm256_add_epi32(_mm256_slli_epi32(total, 8), sum) : sum;
-    }
-    return total;
-  }
-};
-
 #include "kernels/loops/noise.h"
 
-using Few = ColumnsX86<Sums>;
 constexpr DirectLoops direct = {Tiles::MR, Loops::forward, Loops::transposed};
-constexpr VectorLoops few = {sizeof(TwoGroups) / 2, 2, Few::cut, Few::columns};
+constexpr VectorLoops few = {sizeof(Groups<2>) / 2, 2, ColumnsAvx2::cut, ColumnsAvx2::columns};
 
 void product(const Product& p) { direct_product(direct, p); }
 bool vector(const Product& p) { return vector_product(few, p); }
