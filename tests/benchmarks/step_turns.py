@@ -83,3 +83,8 @@ def flags() -> set[str]:
         if line.startswith(("flags", "Features")):
             return set(line.split(":", 1)[1].split())
     return set()
+
+
+def table_of_processor(name: str) -> str:
+    """Name of the table `name` for the widest instructions that this processor has: AMX, AVX-512 or AVX2."""
+    return name if "amx_bf16" in flags() else f"{name}_avx512" if "avx512f" in flags() else f"{name}_avx2"

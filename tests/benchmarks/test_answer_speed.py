@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tokens a second of prefill and decode, and memory, of the device core and of llama.cpp, taking turns: the same int4 weights,
-a thread for each core, random tokens. A second table holds both to AVX2. Needs `make llama` and a machine left alone.
+a thread for each core, random tokens. Processors with AMX and those with AVX-512 alone have tables of their own. A third table holds
+both to AVX2. Needs `make llama` and a machine left alone.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ from tests.benchmarks.answers import ANSWER_TOKENS, CONTEXT, PROMPTS
 from tests.benchmarks.core_bundles import PRETRAINED
 from tests.benchmarks.figures import Cell, this_machine, write_table
 from tests.benchmarks.paced import paired_ratio
+from tests.benchmarks.step_turns import table_of_processor
 
 MODELS = (PRETRAINED, "Qwen2.5-0.5B", "Qwen2.5-1.5B")
+TABLE = "answer_speed"
 HEADER = (
     "model",
     "tokens of the prompt",
@@ -48,10 +51,10 @@ _ASKED = os.environ.get("BESPOKE_BENCHMARK_MODELS", "").split(",")
 
 
 @pytest.mark.benchmark
-@pytest.mark.parametrize("table", ["answer_speed", "answer_speed_avx2"])
-def test_answers_compared_with_llama_cpp(table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("avx2_only", [False, True], ids=["all instructions", "AVX2"])
+def test_answers_compared_with_llama_cpp(avx2_only: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("llama_cpp", reason="run: make llama")
-    avx2_only = table.endswith("avx2")
+    table = f"{TABLE}_avx2" if avx2_only else table_of_processor(TABLE)
     if avx2_only and not LLAMA_AVX2.is_dir():
         pytest.skip("run: make llama")
     rows: list[list[Cell]] = []
