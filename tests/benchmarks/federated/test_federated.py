@@ -157,12 +157,9 @@ def test_devices_add_what_a_trained_adapter_lacks(place: Place, data_folder: Pat
 def test_devices_can_share_directions(place: Place, data_folder: Path) -> None:
     found = results(SHARED, place, data_folder)
     note = (
-        f"48 devices a round. Projections: all devices share {PROJECTIONS} directions, and the server sees sums alone."
+        f"48 devices a round. Projections: all devices share {PROJECTIONS} directions, and the server sees sums alone. Plain and "
+        f"probe: {DIRECTIONS} directions, twelve devices each; of a probe the server takes the median."
     )
-    if not KEPT_ALONE:
-        note += (
-            f" Plain and probe: {DIRECTIONS} directions, twelve devices each; of a probe the server takes the median."
-        )
     write_table("federation_shared", HEADER, rows_of(found), note, machine="")
 
 
