@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tokens a second of prefill and decode, and memory, of the device core and of llama.cpp, taking turns: the same int4 weights,
-a thread for each core, random tokens. Processors with AMX and those with AVX-512 alone have tables of their own. A third table holds
-both to AVX2. Needs `make llama` and a machine left alone.
+a thread for each core, random tokens. Processors with AMX and those with AVX-512 alone have tables of their own. A third table
+holds both to AVX2. Needs `make llama` and a machine left alone.
 """
 
 from __future__ import annotations
