@@ -54,6 +54,8 @@ def edge_of(
         "least_devices": devices,
         "rate": 0.05,
         "retry_seconds": 0,
+        "device_requests": 100_000,  # devices here ask as fast as they can
+        "address_requests": 100_000,
         **more,
     }
     place.mkdir(exist_ok=True)
@@ -169,7 +171,7 @@ def test_a_device_that_is_late_fetches_a_snapshot(compiled: str, exact: Path, tm
     bundle = with_federation(exact, tmp_path / "bundle", method="mesp")  # type: ignore[arg-type]
     first, late = (Member(bundle, tmp_path / name) for name in ("first", "late"))
     # So many directions that a snapshot is less than the rounds. A device that waits for a round asks again and again.
-    more = {"directions": 1024, "half_every": 3, "device_requests": 100_000}
+    more = {"directions": 1024, "half_every": 3}
     with edge_of(bundle, tmp_path, devices=1, rounds=7, **more) as edge, Relay(edge.url) as relay:
         for member in (first, late):
             member.says("join")
