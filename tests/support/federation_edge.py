@@ -25,6 +25,7 @@ PYTHON = REPOSITORY / "server" / ".venv" / "bin" / "python"
 COMMAND = [str(PYTHON), "-m", "bespoke_federated"]
 START_SECONDS = 60.0
 ROUND_SECONDS = 60.0
+MOST_REQUESTS = 100_000  # a minute: devices of tests ask as fast as they can
 
 
 class RunningEdge:
@@ -41,7 +42,8 @@ class RunningEdge:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         self.url = f"https://localhost:{port}" if tls else f"http://127.0.0.1:{port}"
-        options: dict[str, object] = {"key": place / "leader.pem", "state": self.state, "port": port, **settings}
+        options: dict[str, object] = {"key": place / "leader.pem", "state": self.state, "port": port}
+        options |= {"device_requests": MOST_REQUESTS, "address_requests": MOST_REQUESTS, **settings}
         self._context = None
         if tls:
             subprocess.run([*COMMAND, "key", "--folder", str(place)], check=True, capture_output=True)

@@ -54,8 +54,6 @@ def edge_of(
         "least_devices": devices,
         "rate": 0.05,
         "retry_seconds": 0,
-        "device_requests": 100_000,  # devices here ask as fast as they can
-        "address_requests": 100_000,
         **more,
     }
     place.mkdir(exist_ok=True)

@@ -42,7 +42,8 @@ class Edge(private val place: File, rounds: Int, private val devices: Int, tls: 
         trust = if (tls) certified() else null
         val settings = mapOf(
             "key" to Federated.leader.path, "state" to state.path, "port" to "$port", "rounds" to "$rounds", "devices" to "$devices",
-            "least-devices" to "$devices", "rate" to "0.05", "retry-seconds" to "0",
+            "least-devices" to "$devices", "rate" to "0.05", "retry-seconds" to "0", "device-requests" to "100000",
+            "address-requests" to "100000",
         ) + if (tls) mapOf("tls-cert" to "$place/tls-cert.pem", "tls-key" to "$place/tls-key.pem") else emptyMap()
         val options = settings.flatMap { (name, value) -> listOf("--$name", value) }
         process = ProcessBuilder(listOf(Federated.python, "-m", "bespoke_federated", "serve", Federated.bundle.path) + options)
