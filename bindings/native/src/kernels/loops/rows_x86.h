@@ -11,7 +11,7 @@
 namespace bespoke::kernels {
 namespace {
 
-// N groups of a row, N registers' worth of 16 bytes.
+// N groups of a row, as a vector of 16 N bytes holds them.
 template <int N>
 struct alignas(16 * N) Groups {
   int8_t digits[DIGITS][2][16 * N];  // the highest first; of even summands, of odd ones
