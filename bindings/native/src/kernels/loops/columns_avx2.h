@@ -8,9 +8,11 @@
 namespace bespoke::kernels {
 namespace {
 
-struct ColumnsAvx2 : RowsX86<2> {
-  static constexpr int64_t GROUPS = DEPTH / GROUP;
+struct ColumnsAvx2 {
+  static constexpr int N = 2, WIDTH = 8;
   using TwoGroups = Groups<2>;
+
+  static __m256 zero() { return _mm256_setzero_ps(); }
 
   // Scales of eight columns, `groups` of each, as floats by group.
   static void scales_of(const uint16_t* h, int64_t stride, int64_t groups, __m256 (&scale)[GROUPS]) {
@@ -75,39 +77,8 @@ struct ColumnsAvx2 : RowsX86<2> {
     return both ? add_group(sum, _mm256_permute2x128_si256(number[0], number[1], 0x31), two, 1, scale[1]) : sum;
   }
 
-  // Eight columns from n on. The stride is 0 where there are fewer: then all are the same.
-  static __m256 eight_columns(const Weight& w, int64_t n, int64_t codes_stride, int64_t scales_stride, const TwoGroups* two) {
-    const uint8_t* q = w.codes + n * w.codes_stride;
-    const uint16_t* h = w.scales + n * w.scales_stride;
-    __m256 total = _mm256_setzero_ps();
-    for (int64_t g = 0, groups = (w.columns + GROUP - 1) / GROUP; g < groups; g += GROUPS, h += GROUPS) {
-      __m256 scale[GROUPS], sum = _mm256_setzero_ps();
-      const int64_t some = smaller(GROUPS, groups - g);
-      scales_of(h, scales_stride, some, scale);
-      for (int64_t p = 0; p + 1 < some; p += 2, q += 32, two++) sum = add_two<true>(sum, q, codes_stride, *two, scale + p);
-      if (some % 2) sum = add_two<false>(sum, q, codes_stride, *two, scale + some - 1);
-      total = g == 0 ? sum : _mm256_add_ps(total, sum);
-    }
-    return total;
-  }
-
-  static void columns(const Weight& w, int64_t n0, int64_t n1, const char* row, float* y) {
-    const TwoGroups* two = reinterpret_cast<const TwoGroups*>(row);
-    if (w.out < 8) {
-      for (int64_t n = n0; n < n1; n++) y[n] = _mm256_cvtss_f32(eight_columns(w, n, 0, 0, two));
-      return;
-    }
-    for (int64_t n = n0; n < n1; n += 8) {
-      const int64_t first = smaller(n, w.out - 8);
-      const __m256 sums = eight_columns(w, first, w.codes_stride, w.scales_stride, two);
-      if (n + 8 <= n1) {
-        _mm256_storeu_ps(y + n, sums);
-        continue;
-      }
-      float own[8];
-      _mm256_storeu_ps(own, sums);
-      for (int64_t i = n; i < n1; i++) y[i] = own[i - first];
-    }
+  static __m256 add(__m256 sum, const uint8_t* q, int64_t stride, int64_t groups, const TwoGroups& two, const __m256* scale) {
+    return groups > 1 ? add_two<true>(sum, q, stride, two, scale) : add_two<false>(sum, q, stride, two, scale);
   }
 };
 

@@ -8,9 +8,11 @@
 namespace bespoke::kernels {
 namespace {
 
-struct ColumnsAvx512 : RowsX86<4> {
-  static constexpr int64_t GROUPS = DEPTH / GROUP, WIDTH = 16;
+struct ColumnsAvx512 {
+  static constexpr int N = 4, WIDTH = 16;
   using FourGroups = Groups<4>;
+
+  static __m512 zero() { return _mm512_setzero_ps(); }
 
   // Scales of 16 columns, `groups` of each, as floats by group.
   static void scales_of(const uint16_t* h, int64_t stride, int64_t groups, __m512 (&scale)[GROUPS]) {
@@ -53,7 +55,7 @@ struct ColumnsAvx512 : RowsX86<4> {
   }
 
   // Four groups of 16 columns, or as many as `groups` says.
-  static __m512 add_four(__m512 sum, const uint8_t* q, int64_t stride, int64_t groups, const FourGroups& row, const __m512* scale) {
+  static __m512 add(__m512 sum, const uint8_t* q, int64_t stride, int64_t groups, const FourGroups& row, const __m512* scale) {
     const __mmask8 there = static_cast<__mmask8>(groups >= 4 ? 0xff : (1 << 2 * groups) - 1);
     __m512i t[4], number[4];
     UNROLL for (int i = 0; i < 4; i++) t[i] = four_columns(q + 4 * i * stride, stride, there, row);
@@ -67,35 +69,6 @@ struct ColumnsAvx512 : RowsX86<4> {
       sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(value), _mm512_mul_ps(_mm512_set1_ps(row.scale[g]), scale[g]), sum);
     }
     return sum;
-  }
-
-  // 16 columns from n on. The strides are 0 where there are fewer: then all are the same.
-  static __m512 sixteen(const Weight& w, int64_t n, int64_t codes_stride, int64_t scales_stride, const FourGroups* row) {
-    const uint8_t* q = w.codes + n * w.codes_stride;
-    const uint16_t* h = w.scales + n * w.scales_stride;
-    __m512 total = _mm512_setzero_ps();
-    for (int64_t g = 0, groups = (w.columns + GROUP - 1) / GROUP; g < groups; g += GROUPS, h += GROUPS) {
-      __m512 scale[GROUPS], sum = _mm512_setzero_ps();
-      const int64_t some = smaller(GROUPS, groups - g);
-      scales_of(h, scales_stride, some, scale);
-      for (int64_t p = 0; p < some; p += 4, q += 64, row++) sum = add_four(sum, q, codes_stride, some - p, *row, scale + p);
-      total = g == 0 ? sum : _mm512_add_ps(total, sum);
-    }
-    return total;
-  }
-
-  static void columns(const Weight& w, int64_t n0, int64_t n1, const char* cut_row, float* y) {
-    const FourGroups* row = reinterpret_cast<const FourGroups*>(cut_row);
-    if (w.out < WIDTH) {
-      for (int64_t n = n0; n < n1; n++) y[n] = _mm512_cvtss_f32(sixteen(w, n, 0, 0, row));
-      return;
-    }
-    for (int64_t n = n0; n < n1; n += WIDTH) {
-      const int64_t first = smaller(n, w.out - WIDTH), skipped = n - first;
-      const __m512 sums = sixteen(w, first, w.codes_stride, w.scales_stride, row);
-      const int64_t end = smaller(n + WIDTH, n1) - first;  // of what is wanted of them
-      _mm512_mask_storeu_ps(y + first, static_cast<__mmask16>(((1 << end) - 1) & ~((1 << skipped) - 1)), sums);
-    }
   }
 };
 

@@ -11,6 +11,8 @@
 namespace bespoke::kernels {
 namespace {
 
+constexpr int64_t GROUPS = DEPTH / GROUP;  // of one chain
+
 // N groups of a row, as a vector of 16 N bytes holds them.
 template <int N>
 struct alignas(16 * N) Groups {

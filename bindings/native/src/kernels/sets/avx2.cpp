@@ -4,6 +4,7 @@
 
 #include "kernels/drivers.h"
 #include "kernels/loops/columns_avx2.h"
+#include "kernels/loops/columns_x86.h"
 #include "kernels/loops/decode_bytes.h"
 #include "kernels/loops/whole_table.h"
 
@@ -58,8 +59,9 @@ using Loops = Direct<Tiles, DecodeBytes<Vectors>>;
 
 #include "kernels/loops/noise.h"
 
+using Few = ColumnsX86<ColumnsAvx2>;
 constexpr DirectLoops direct = {Tiles::MR, Loops::forward, Loops::transposed};
-constexpr VectorLoops few = {sizeof(Groups<2>) / 2, 2, ColumnsAvx2::cut, ColumnsAvx2::columns};
+constexpr VectorLoops few = {sizeof(Few::Row) / Few::N, Few::N, Few::cut, Few::columns};
 
 void product(const Product& p) { direct_product(direct, p); }
 bool vector(const Product& p) { return vector_product(few, p); }

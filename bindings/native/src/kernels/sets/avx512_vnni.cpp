@@ -3,11 +3,13 @@
 // the scales, 32 summands of 16 columns take 30 instructions, and 32 as floats.
 #include "kernels/drivers.h"
 #include "kernels/loops/columns_avx512.h"
+#include "kernels/loops/columns_x86.h"
 
 namespace bespoke::kernels {
 namespace {
 
-constexpr VectorLoops few = {sizeof(Groups<4>) / 4, 4, ColumnsAvx512::cut, ColumnsAvx512::columns};
+using Few = ColumnsX86<ColumnsAvx512>;
+constexpr VectorLoops few = {sizeof(Few::Row) / Few::N, Few::N, Few::cut, Few::columns};
 
 }  // namespace
 
