@@ -58,6 +58,8 @@ _ASKED = os.environ.get("BESPOKE_BENCHMARK_MODELS", "").split(",")
 @pytest.mark.parametrize("held_to", [None, AVX2_ONLY], ids=["all instructions", "AVX2"])
 def test_steps_compared_with_peft(held_to: Mapping[str, str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
     table = f"{TABLE}_avx2" if held_to else table_of_processor(TABLE)
+    if held_to and table == table_of_processor(TABLE):
+        pytest.skip("this processor has no more than AVX2")
     rows: list[list[Cell]] = []
     notes: list[str] = []
     problems: list[str] = []
