@@ -28,6 +28,7 @@ OPERATIONS = (
     "measure",
     "elementwise",
     "attention",
+    "loop",
 )
 
 
@@ -122,6 +123,23 @@ class Lab:
             .read(np.float32, outputs * count)
             .reshape(outputs, count)
         )
+
+    def loop(
+        self,
+        operation: int,
+        dims: Sequence[int],
+        operands: Sequence[tuple[int, Sequence[int]]],
+        count: int,
+        a: np.ndarray,
+        b: np.ndarray,
+        *,
+        instructions: str,
+    ) -> np.ndarray:
+        """The result [count] of a strided loop, nan where it writes nothing. Operands: result, a, b, by first element and strides."""
+        how = [OPERATIONS.index("loop"), SETS.index(instructions), 1, count, a.size, b.size, operation]
+        fields = [*dims, *(field for first, strides in operands for field in (first, *strides))]
+        request = [*how, *[0] * (12 - len(how))]
+        return self._ask(request, [np.array(fields, np.int64), a, b]).read(np.float32, count)
 
     def attention(
         self,

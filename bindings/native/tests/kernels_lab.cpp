@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels in a process of their own, for tests in Python and under an emulator: requests on stdin, results on stdout, both plain
 // memory. A request is 12 int64 (see Request) and then its arrays. Workspace is exactly as large as promised and followed by a mark.
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -17,7 +19,7 @@ using namespace bespoke::kernels;
 
 namespace {
 
-enum : int64_t { Sets, Linear, Transposed, Embedding, Head, HeadGradient, Measure, Steps, Attend };
+enum : int64_t { Sets, Linear, Transposed, Embedding, Head, HeadGradient, Measure, Steps, Attend, OneLoop };
 struct Request {
   int64_t operation, set, threads, rows, out, groups, first, columns, start, in_place, times, reserved;
 };
@@ -143,6 +145,27 @@ void answer_steps(const Request& r) {
   for (auto& values : outputs) write_array(values);
 }
 
+// A loop: its operation in `first`, four dimensions, and of each operand the first element and four strides. `rows` floats of the result,
+// which begin as numbers that are none, `out` and `groups` of the operands.
+void answer_loop(const Request& r) {
+  const Table* table = table_of(static_cast<InstructionSet>(r.set));
+  must(table != nullptr, "an instruction set that is not here");
+  const auto fields = read_array<int64_t>(19);
+  std::vector<float> to(static_cast<size_t>(r.rows), std::nanf(""));
+  auto a = read_array<float>(r.out), b = read_array<float>(r.groups);
+  float* data[] = {to.data(), a.data(), b.data()};
+  StridedLoop loop{static_cast<Loop>(r.first), {}, {}, {}, {}};
+  std::copy_n(fields.begin(), 4, loop.dims);
+  StridedOperand* operands[] = {&loop.to, &loop.a, &loop.b};
+  for (size_t o = 0; o < 3; o++) {
+    const auto field = fields.begin() + 4 + static_cast<std::ptrdiff_t>(5 * o);
+    operands[o]->data = data[o] + *field;
+    std::copy_n(field + 1, 4, operands[o]->strides);
+  }
+  strided(*table, loop);
+  write_array(to);
+}
+
 // Attention of `rows` positions from `start` on: `out` keys, `groups` heads, `first` key-value heads of `columns` numbers, a window of
 // `in_place` positions, and the bits of the scale in `reserved`.
 void answer_attention(const Request& r) {
@@ -231,6 +254,8 @@ int main() {
       answer_steps(r);
     } else if (r.operation == Attend) {
       answer_attention(r);
+    } else if (r.operation == OneLoop) {
+      answer_loop(r);
     } else {
       answer(r);
     }

@@ -62,6 +62,21 @@ struct ElementwiseStep {
 };
 constexpr int64_t ELEMENTWISE_REGISTERS = 24;  // at most, inputs and outputs among them
 
+// A loop over four dimensions. Strides count floats; 0 repeats an element. For a few rows: such a loop takes less time than waking a
+// thread. A result overlaps no operand.
+enum class Loop : int64_t { Copy, Add, Subtract, Multiply, Divide, Sigmoid, Tanh, Rsqrt, Product };
+struct StridedOperand {
+  float* data;
+  int64_t strides[4];
+};
+struct StridedLoop {
+  Loop operation;
+  int64_t dims[4];
+  // Of one operand, b is any that can be read. A product sums over the last dimension, which `to` does not have, and the third one is
+  // not one of a: [batch, rows, columns, summands].
+  StridedOperand to, a, b;
+};
+
 // out [rows, heads * width]: for each position the values [keys, kv_heads * width] weighted by softmax(scale q k^T) of what it sees. Row i
 // is at position start + i and sees (position - window, position]. Query head j reads key-value head j / (heads / kv_heads).
 struct Attention {
@@ -92,6 +107,7 @@ void embedding(const Table& table, const Weight& w, const int64_t* tokens, int64
 // `inputs` and `outputs` of `count` elements each. Outputs never overlap inputs.
 void elementwise(const Table& table, const ElementwiseStep* steps, int64_t number, const float* const* inputs, int64_t input_count,
                  float* const* outputs, int64_t output_count, int64_t count, const Parallel& parallel);
+void strided(const Table& table, const StridedLoop& loop);
 // The state after these rows of the head.
 void head_chunk(const Table& table, const HeadChunk& chunk, void* workspace, const Parallel& parallel);
 // `workspace` has `attention_workspace_bytes` bytes, aligned to 64: as attention_workspace_bytes in sdk/bespoke/ops.

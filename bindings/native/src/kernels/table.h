@@ -83,6 +83,7 @@ struct Table {
   void (*row)(const Weight& w, int64_t row, float* y);
   void (*softmax)(const Softmax& s, int64_t begin, int64_t end);
   void (*elementwise)(const ElementwiseStep* steps, int64_t number, float* const* registers, int64_t count);
+  void (*strided)(const StridedLoop& loop);
   void (*attention)(const AttentionSpan& span);
   void (*merge)(const AttentionSums& to, const AttentionSums& from, int64_t queries, int64_t sum_stride);  // to += from
   void (*noise)(float* out, int64_t count, const uint32_t* counter, uint64_t seed, bool rademacher);       // the same bits in each

@@ -19,7 +19,7 @@ import torch
 
 from bespoke.graph import Graph
 from bespoke.ops import operator_workspace_bytes
-from bespoke_plugins.targets.executorch import attention
+from bespoke_plugins.targets.executorch import attention, strided
 from bespoke_plugins.targets.executorch.delegate import Delegate
 from bespoke_plugins.targets.executorch.fusing import OPERATOR as ELEMENTWISE
 from bespoke_plugins.targets.executorch.fusing import fuse
@@ -32,6 +32,7 @@ from bespoke_plugins.targets.executorch.workspace import TAIL_BYTES, place
 
 REGION = "npu::region"  # an operation with its own delegate
 NAMED_ALIGNMENT = 64
+FEW_ROWS = 8  # VECTOR_ROWS of the kernels: as many as are answered or drafted at once
 DELEGATE_BYTES = 1 << 17  # memory that is worth saving one delegate call
 
 
@@ -67,6 +68,8 @@ def compile_graph(graph: Graph, lowering: Lowering | None = None) -> Compiled:
 def _operator_bytes(op: Op) -> int:
     if op.name == attention.OPERATOR:
         return attention.workspace_bytes(op)
+    if op.name == strided.OPERATOR:
+        return strided.workspace_bytes(op)
     plain = next((plain for plain, adapted in WITH_ADAPTERS.items() if adapted == op.name), op.name)
     name = plain.removeprefix("bespoke::").removesuffix(".out")
     ours = op.name.startswith("bespoke::") and op.name != ELEMENTWISE  # a chain of elementwise steps needs no workspace
@@ -150,9 +153,16 @@ class _Program:
         for number, stage in enumerate(row):
             later = {v.base for after in row[number + 1 :] for op in after.nodes for v in op.inputs}
             if stage.nodes:
-                calls.append(Delegate(stage.nodes, later | read_by_kernels | set(self.results)))
+                delegate = Delegate(stage.nodes, later | read_by_kernels | set(self.results))
+                calls.append(self._as_kernel(delegate) or delegate)
             calls += stage.kernels
         return calls
+
+    def _as_kernel(self, delegate: Delegate) -> Op | None:
+        """A call of our own operator instead of the delegate, if the program is one for a few rows."""
+        if not self.operands or self.operands[0].dim() != 2 or self.operands[0].shape[0] > FEW_ROWS:
+            return None
+        return strided.as_one_call(delegate.nodes, delegate.inputs, delegate.outputs)
 
     # ---- memory ------------------------------------------------------------------------------------------------------------
 

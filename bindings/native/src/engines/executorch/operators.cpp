@@ -22,6 +22,9 @@ using Stack = rt::Span<rt::EValue*>;
 
 constexpr size_t kMostSteps = 64;  // of an elementwise operator: MOST_STEPS in the target's fusing.py
 
+constexpr size_t kMostTensors = 64;         // of a strided operator: MOST_TENSORS in the target's strided.py
+constexpr int64_t kMostElements = 1 << 24;  // of one of its tensors
+
 struct Refused {};  // within this file: becomes the failure of the call
 
 void require(bool fits) {
@@ -195,6 +198,83 @@ void elementwise(const Call& call, Stack stack) {
                        static_cast<int64_t>(results), count, threads());
 }
 
+// The code of `strided`: floats of the workspace, how many numbers it begins with and their bits, then loops of kLoopFields: operation,
+// dimensions, and three operands, each with a tensor, the first element and strides. Tensors are numbered: inputs, outputs, workspace.
+struct StridedCode {
+  static constexpr size_t kOperandFields = 6, kLoopFields = 5 + 3 * kOperandFields;
+
+  explicit StridedCode(rt::ArrayRef<int64_t> code) : code(code) {
+    require(code.size() >= 2 && code[1] >= 0 && code[1] <= code[0]);
+    const auto numbers = static_cast<size_t>(code[1]);
+    require(numbers <= code.size() - 2 && (code.size() - 2 - numbers) % kLoopFields == 0);
+    loops = 2 + numbers;
+  }
+
+  void write_numbers(float* to) const {
+    for (size_t i = 2; i < loops; i++) {
+      const auto bits = static_cast<uint32_t>(code[i]);
+      std::memcpy(to + i - 2, &bits, sizeof bits);
+    }
+  }
+
+  rt::ArrayRef<int64_t> code;
+  size_t loops;  // where they begin
+};
+
+// The operand whose fields begin at `field`, within its tensor for all of `dims`.
+kernels::StridedOperand operand_of(const int64_t* field, const int64_t* dims, float* const* tensors, const int64_t* counts,
+                                   int64_t number) {
+  require(field[0] >= 0 && field[0] < number && field[1] >= 0);
+  int64_t last = field[1];
+  kernels::StridedOperand operand{tensors[field[0]] + field[1], {}};
+  for (size_t d = 0; d < 4; d++) {
+    const int64_t stride = field[2 + d];
+    require(stride >= 0 && stride <= kMostElements && last <= kMostElements);
+    operand.strides[d] = stride, last += (dims[d] - 1) * stride;
+  }
+  require(last < counts[field[0]]);
+  return operand;
+}
+
+// (inputs, code, outputs...)
+void strided(const Call& call, Stack stack) {
+  require(stack.size() > 2 && stack[0]->isTensorList() && stack[1]->isIntList());
+  const auto given = stack[0]->toTensorList();
+  const StridedCode code(stack[1]->toIntList());
+  const size_t results = stack.size() - 3;  // after them ExecuTorch has what the call returns
+  const size_t number = given.size() + results;
+  require(results > 0 && number < kMostTensors && code.code[0] <= kMostElements);
+  float* tensors[kMostTensors];
+  int64_t counts[kMostTensors];
+  for (size_t i = 0; i < given.size(); i++) {
+    require(given[i].scalar_type() == ScalarType::Float);
+    tensors[i] = const_cast<float*>(given[i].const_data_ptr<float>()), counts[i] = given[i].numel();
+  }
+  for (size_t i = 0; i < results; i++) {
+    const Tensor& out = call.tensor(2 + i, ScalarType::Float);
+    tensors[given.size() + i] = out.mutable_data_ptr<float>(), counts[given.size() + i] = out.numel();
+  }
+  counts[number] = code.code[0];
+  tensors[number] = static_cast<float*>(call.workspace(static_cast<size_t>(counts[number]) * sizeof(float)));
+  if (!tensors[number]) return;
+  code.write_numbers(tensors[number]);
+
+  for (const int64_t* field = code.code.begin() + code.loops; field < code.code.end(); field += StridedCode::kLoopFields) {
+    kernels::StridedLoop loop;
+    require(field[0] >= 0 && field[0] <= static_cast<int64_t>(kernels::Loop::Product));
+    loop.operation = static_cast<kernels::Loop>(field[0]);
+    for (size_t d = 0; d < 4; d++) {
+      require(field[1 + d] > 0 && field[1 + d] <= kMostElements);
+      loop.dims[d] = field[1 + d];
+    }
+    kernels::StridedOperand* operands[] = {&loop.to, &loop.a, &loop.b};
+    for (size_t o = 0; o < 3; o++)
+      *operands[o] = operand_of(field + 5 + o * StridedCode::kOperandFields, loop.dims, tensors, counts, static_cast<int64_t>(number) + 1);
+    require(field[5] >= static_cast<int64_t>(given.size()));  // operands are not written to
+    kernels::strided(table(), loop);
+  }
+}
+
 // (q, k, v, start, window, heads, kv_heads, scale, out)
 void attention(const Call& call, Stack) {
   const Tensor &q = call.matrix(0, ScalarType::Float), &k = call.matrix(1, ScalarType::Float), &v = call.matrix(2, ScalarType::Float);
@@ -230,6 +310,7 @@ const rt::Kernel operators[] = {
     rt::Kernel("bespoke::head_chunk_int4.out", boxed<head_chunk>),
     rt::Kernel("bespoke::head_chunk_gradient_int4.out", boxed<head_chunk_gradient>),
     rt::Kernel("bespoke::elementwise.out", boxed<elementwise>),
+    rt::Kernel("bespoke::strided.out", boxed<strided>),
     rt::Kernel("bespoke::attention.out", boxed<attention>),
 };
 // ExecuTorch's table of operators is its own; this enters them when the library is loaded, as all its kernels do.

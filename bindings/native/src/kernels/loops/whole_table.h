@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/loops/attention.h"
-#include "kernels/loops/elementwise.h"
+#include "kernels/loops/strided.h"
 
 namespace bespoke::kernels {
 
@@ -17,6 +17,7 @@ static constexpr Table whole_table(InstructionSet set, decltype(Table::product) 
           Loops::row,
           Exponentials<S>::softmax,
           Elements<S>::elementwise,
+          Strided<S>::strided,
           Attend<Loops, S>::span,
           Attend<Loops, S>::merge,
           noise};
