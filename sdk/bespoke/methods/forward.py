@@ -81,6 +81,11 @@ def output_weights(weights: dict[str, Any]) -> dict[str, Any]:
     return pick(weights, "o_proj", "attention_output_norm")
 
 
+def after_attention_weights(weights: dict[str, Any]) -> dict[str, Any]:
+    """The weights of a block that after_attention needs."""
+    return {**output_weights(weights), **pick(weights, "mlp_norm", *MLP_LINEARS, "mlp_output_norm")}
+
+
 def rope_rows(
     b: StepBuilder, model: ModelSpec, block: int, length: int, position: Value | None = None
 ) -> dict[str, Value]:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,11 +12,14 @@ from bespoke.graph.step_builder import StepBuilder
 from bespoke.graph.value import Value
 from bespoke.methods.forward import (
     ATTENTION_LINEARS,
+    MLP_LINEARS,
+    after_attention_weights,
     attention_output,
     attention_weights,
     block_forward,
     embed,
     mlp_forward,
+    mlp_slices,
     pick,
     query_tile,
     rope_rows,
@@ -116,7 +119,18 @@ def _extend(b: PlanBuilder, model: ModelSpec, tokens: Value) -> Value:
             into={"k": keys.rows_at(position, length), "v": values.rows_at(position, length)},
         )
         o = _attention(b, model, block, inputs["q"], keys, values, position)
-        x = attention_output(b, model, block, x, o, adapter)
-        branch, _ = mlp_forward(b, model, block, x, adapter)
-        x = b.call(model.mlp_output, x, branch, pick(weights, "mlp_output_norm"))
+        x = _after_attention(b, model, block, x, o, adapter)
     return x
+
+
+def _after_attention(
+    b: StepBuilder, model: ModelSpec, block: int, x: Value, o: Value, adapter: dict[str, Any]
+) -> Value:
+    """x [n, D] after a block: in one call, unless memory is so short that the MLP is cut into slices."""
+    weights = b.weights(model.blocks[block])
+    if len(mlp_slices(b, model)) == 1:
+        loras = pick(adapter, "o_proj", *MLP_LINEARS)
+        return b.call(model.after_attention, x, o, after_attention_weights(weights), loras)
+    x = attention_output(b, model, block, x, o, adapter)
+    branch, _ = mlp_forward(b, model, block, x, adapter)
+    return b.call(model.mlp_output, x, branch, pick(weights, "mlp_output_norm"))

@@ -218,6 +218,10 @@ class ModelSpec:
         length = rope["cos"].shape[0]
         sequences = [{name: t[a : a + length] for name, t in inputs.items()} for a in range(0, x.shape[0], length)]
         o = torch.cat([self.attention_tile(s["q"], s["k"], s["v"], zero, window) for s in sequences])
+        return self.after_attention(x, o, weights, adapter)
+
+    def after_attention(self, x: torch.Tensor, o: torch.Tensor, weights: Tree, adapter: Tree) -> torch.Tensor:
+        """What follows a block's attention o [N, H * d], with both residuals: x [N, D] -> [N, D]."""
         return self.mlp(self.attention_output(x, o, weights, adapter), weights, adapter)
 
     def mlp(self, x: torch.Tensor, weights: Tree, adapter: Tree) -> torch.Tensor:
