@@ -25,6 +25,7 @@ from typing import Literal, NamedTuple
 
 from bespoke.bundle.federation_record import FederationRecord
 from bespoke.rules.guidance import CHECKPOINT
+from bespoke.rules.one_sided import REMEMBERED, always_outer, outer_shares
 from bespoke.rules.privacy import rho_of
 from bespoke.rules.round_documents import DeviceDocument, Measurement
 from bespoke_federated.adapter import Adapter, snapshot_of
@@ -176,11 +177,28 @@ class Rounds:
 
     def _combined(self, round: RoundRow) -> StepTexts:
         by_direction: dict[int, list[float]] = {}
-        for first, numbers in self._store.numbers(round.number):
-            for place, number in enumerate(numbers):
-                by_direction.setdefault(first + place, []).append(number)
+        for first, numbers in self._counted(round.number, compared=self.settings.combine != "mean"):
+            for direction, number in enumerate(numbers, first):
+                by_direction.setdefault(direction, []).append(number)
         half = self.settings.is_half(round.number)
         return combined(by_direction, round.measured, self.settings, half=half, is_guided=bool(round.guidance))
+
+    def _counted(self, number: int, *, compared: bool) -> list[tuple[int, list[float]]]:
+        """(first direction, numbers) of each device that has a part in a round's step.
+
+        `compared`: without those whose numbers always lie at an end. Call it within a transaction of the store.
+        """
+        came = self._store.numbers_by_device(number)
+        if not compared:
+            return list(came.values())
+        shares = zip(came, outer_shares(list(came.values())), strict=True)
+        self._store.note_outer_shares(number, {device: share for device, share in shares if share is not None})
+        left_out = {device for device in came if always_outer(self._store.outer_shares(device, REMEMBERED))}
+        if left_out:
+            _log.info(
+                "round %d: the numbers of %d devices always lie at an end and are left out", number, len(left_out)
+            )
+        return [numbers for device, numbers in came.items() if device not in left_out]
 
     def _end_combined(self) -> None:
         """Takes the step of a round whose coefficients are fixed, and opens the next one."""

@@ -32,7 +32,10 @@ class RoundSettings(Settings):
     directions: int = Field(default=1, ge=1, le=MAX_DIRECTIONS, description="directions that a device measures")
     whose: Whose = Field(default="own", description="whether devices have directions of their own")
     rate: float = Field(default=0.003, gt=0, le=1e6, description="step for a number of 1, before it is shared")
-    combine: Combine = Field(default="mean", description="what is made of the numbers of one direction")
+    combine: Combine = Field(
+        default="mean",
+        description="what is made of the numbers of one direction; but for a mean, without devices that always lie at an end",
+    )
     deadline_seconds: float = Field(default=86_400.0, gt=0, le=1e8)
     guidance: bool = Field(default=False, description="whether rounds wait for guidance of the cloud")
     guidance_wait_seconds: float = Field(

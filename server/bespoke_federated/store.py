@@ -93,6 +93,16 @@ CREATE TABLE files (
 ) STRICT;
 """
 
+# Later than version 1, which goes on with it.
+OUTER = """
+CREATE TABLE IF NOT EXISTS outer_shares (  -- of a device's numbers in a round: `bespoke.rules.one_sided`
+    device TEXT NOT NULL,
+    round INTEGER NOT NULL,
+    share REAL NOT NULL,
+    PRIMARY KEY (device, round)
+) STRICT, WITHOUT ROWID
+"""
+
 _ROUND = (
     "number, state, started, extensions, groups, each, coefficient, guidance_coefficient, watched, guidance, "
     "public_inside, public_whole, coefficients, guided, half, adapter"
@@ -276,8 +286,22 @@ class Store:
 
     def numbers(self, round_number: int) -> list[tuple[int, list[float]]]:
         """(first direction, numbers) of each device that counts, in the order in which they came."""
-        sql = "SELECT first, numbers FROM numbers WHERE round = ? AND late = 0 ORDER BY rowid"
-        return [(first, json.loads(text)) for first, text in self._all(sql, round_number)]
+        return list(self.numbers_by_device(round_number).values())
+
+    def numbers_by_device(self, round_number: int) -> dict[str, tuple[int, list[float]]]:
+        """The same, with the devices that sent them."""
+        sql = "SELECT device, first, numbers FROM numbers WHERE round = ? AND late = 0 ORDER BY rowid"
+        return {device: (first, json.loads(text)) for device, first, text in self._all(sql, round_number)}
+
+    def note_outer_shares(self, round_number: int, shares: Mapping[str, float]) -> None:
+        """Notes `outer_shares` of a round by device. What is noted stays."""
+        rows = [(device, round_number, share) for device, share in shares.items()]
+        self._many("INSERT OR IGNORE INTO outer_shares VALUES (?, ?, ?)", rows)
+
+    def outer_shares(self, device: str, most: int) -> list[float]:
+        """Of a device's last rounds, at most so many."""
+        sql = "SELECT share FROM outer_shares WHERE device = ? ORDER BY round DESC LIMIT ?"
+        return [share for (share,) in self._all(sql, device, most)]
 
     def rounds_told_by(self, device: str) -> int:
         """Rounds of which a device has sent numbers, late ones too."""
@@ -323,6 +347,7 @@ class Store:
         self._database.execute("PRAGMA synchronous = FULL")
         with self.transaction():
             prepared(self._database, self.folder, VERSION, SCHEMA)
+            self._run(OUTER)
 
     @staticmethod
     def _round(row: Any) -> RoundRow | None:

@@ -135,7 +135,7 @@ class Lab:
         *,
         instructions: str,
     ) -> np.ndarray:
-        """The result [count] of a strided loop, nan where it writes nothing. Operands: result, a, b, by first element and strides."""
+        """The result [count] of a strided loop, nan where nothing is written. Operands: result, a and b: first element, strides."""
         how = [OPERATIONS.index("loop"), SETS.index(instructions), 1, count, a.size, b.size, operation]
         fields = [*dims, *(field for first, strides in operands for field in (first, *strides))]
         request = [*how, *[0] * (12 - len(how))]

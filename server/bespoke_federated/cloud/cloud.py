@@ -178,6 +178,7 @@ class Cloud:
                 "close": self._closing,
                 # Of watchers the guard needs squares.
                 "each_number": self.settings.combine != "mean" or bool(round.measured.watched),
+                "compared": self.settings.combine != "mean",
                 "wait_seconds": 0.0 if self._closing else self.settings.poll_seconds,
             }
         )

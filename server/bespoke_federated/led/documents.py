@@ -106,6 +106,10 @@ class Order(Settings):
     )
     close: bool = Field(default=False, description="whether numbers of the open round are late from now on")
     each_number: bool = Field(default=False, description="whether sums are not enough: a median needs the numbers")
+    compared: bool = Field(
+        default=False,
+        description="whether devices are left out whose numbers always lie at an end of what this edge has",
+    )
     wait_seconds: float = Field(default=0.0, ge=0, le=3600, description="for which the edge's app waits for numbers")
 
 

@@ -85,7 +85,7 @@ class LedRounds(Rounds):
                     if order.close:
                         self._store.close_round(order.opened.number)
                 self._combine_if_due()
-                return self._standing(order.each_number, lacking)
+                return self._standing(order, lacking)
 
     def _lacking(self, layout: Layout) -> tuple[str, ...]:
         """Files of a round that are not here yet. A file is there whole or not at all."""
@@ -138,7 +138,7 @@ class LedRounds(Rounds):
             at = f"round {last.number if last else 0}"
             raise _refused(f"round {number}", f"what follows {at}, where this edge is", "Send the rounds in between")
 
-    def _standing(self, each_number: bool, lacking: tuple[str, ...]) -> Standing:
+    def _standing(self, order: Order, lacking: tuple[str, ...]) -> Standing:
         last, ended = self._store.last_round(), self._store.last_ended()
         number = ended.number if ended else 0
         waiting = last is not None and last.state != "ended" and last.coefficients is None
@@ -147,16 +147,16 @@ class LedRounds(Rounds):
             ended=number,
             adapter=self.adapter_after(number),
             most_rounds=self._store.totals()["most_rounds"],
-            collected=self._collected(last, each_number) if last is not None and waiting else None,
+            collected=self._collected(last, order) if last is not None and waiting else None,
             lacking=lacking,
         )
 
-    def _collected(self, round: RoundRow, each_number: bool) -> Collected:
+    def _collected(self, round: RoundRow, order: Order) -> Collected:
         devices, closed = self._store.number_count(round.number), round.state != "open"
         if not closed:
             return Collected(round=round.number, devices=devices, closed=False)
-        came = self._store.numbers(round.number)
-        if each_number:
+        came = self._counted(round.number, compared=order.compared)
+        if order.each_number:
             numbers = tuple(Numbers(first=first, numbers=tuple(found)) for first, found in came)
             return Collected(round=round.number, devices=devices, closed=True, numbers=numbers)
         (moving, _), each = self._span(round).ranges, round.measured.each
