@@ -29,6 +29,7 @@ OPERATIONS = (
     "elementwise",
     "attention",
     "loop",
+    "together",
 )
 
 
@@ -83,6 +84,28 @@ class Lab:
         answer = self._call(name, w, x.shape[0], arrays, **how)
         width = w.codes.shape[0] if name == "linear_int4" else w.columns
         return answer.finish((x.shape[0], width))
+
+    def together(
+        self,
+        x: np.ndarray,
+        weights: Sequence[Packed],
+        adapters: Sequence[Adapter] = (),
+        *,
+        instructions: str,
+        threads: int = 1,
+    ) -> list[np.ndarray]:
+        """`linear_int4` of x [rows, ...] by several weights. Adapters of one rank, transposed, with a factor of 0.25."""
+        rows, groups = x.shape[0], weights[0].scales.shape[1]
+        rank = adapters[0].h.shape[1] if adapters else 0
+        how = [OPERATIONS.index("together"), SETS.index(instructions), threads, rows, len(weights), groups, 0]
+        request = [*how, weights[0].columns, 0, 0, 1, rank]
+        arrays = [x.astype(np.float32)]
+        for number, w in enumerate(weights):
+            arrays += [np.array([w.codes.shape[0]], np.int64), w.codes, w.scales]
+            of = adapters[number : number + 1]
+            arrays += [array.astype(np.float32) for adapter in of for array in (adapter.h, adapter.b)]
+        reply = self._ask(request, arrays)
+        return [reply.read(np.float32, rows * w.codes.shape[0]).reshape(rows, -1) for w in weights]
 
     def embedding(self, tokens: np.ndarray, w: Packed, **how: Any) -> Answer:
         answer = self._call("embedding_int4", w, tokens.shape[0], [tokens.astype(np.int64)], **how)

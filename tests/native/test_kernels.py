@@ -123,6 +123,22 @@ def test_a_row_has_the_same_bits_alone_and_among_others(lab: Lab) -> None:
     check_rows_alone(lab)
 
 
+@pytest.mark.parametrize("adapted", [False, True])
+@pytest.mark.parametrize("rows", [1, 8, 20])
+def test_products_of_the_same_rows_are_what_each_is_alone(lab: Lab, rows: int, adapted: bool) -> None:
+    """Also where a thread's columns end within a product, and where rows are not few."""
+    x, weights = random(rows, 300, seed=1), [packed(out, 300, seed=out) for out in (5, 300, 64, 700)]
+    adapters = [random_adapter(rows, w.codes.shape[0], 8, transposed=True) for w in weights] if adapted else []
+    for instructions in lab.sets:
+        alone = [
+            lab.product("linear_int4", x, w, adapters[i] if adapted else None, instructions=instructions).results[0]
+            for i, w in enumerate(weights)
+        ]
+        for threads in (1, 2, 3, 7):
+            found = lab.together(x, weights, adapters, instructions=instructions, threads=threads)
+            assert [one.tobytes() for one in found] == [one.tobytes() for one in alone], (instructions, threads)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("rows", [2, 20])
 def test_what_is_not_a_number_shows_in_its_row(lab: Lab, bad: float, rows: int) -> None:

@@ -19,7 +19,7 @@ using namespace bespoke::kernels;
 
 namespace {
 
-enum : int64_t { Sets, Linear, Transposed, Embedding, Head, HeadGradient, Measure, Steps, Attend, OneLoop };
+enum : int64_t { Sets, Linear, Transposed, Embedding, Head, HeadGradient, Measure, Steps, Attend, OneLoop, Together };
 struct Request {
   int64_t operation, set, threads, rows, out, groups, first, columns, start, in_place, times, reserved;
 };
@@ -166,6 +166,33 @@ void answer_loop(const Request& r) {
   write_array(to);
 }
 
+// Products of the same rows: `out` of them, each with `groups` groups. Adapters of rank `reserved`, b transposed, if there are any.
+void answer_together(const Request& r) {
+  const Table* table = table_of(static_cast<InstructionSet>(r.set));
+  must(table != nullptr, "an instruction set that is not here");
+  const auto x = read_array<float>(r.rows * r.columns);
+  struct One {
+    std::vector<uint8_t> codes;
+    std::vector<uint16_t> scales;
+    std::vector<float> h, b, y;
+    Lora lora;
+  };
+  std::vector<One> each(static_cast<size_t>(r.out));
+  std::vector<bespoke::kernels::Linear> products;
+  for (One& one : each) {
+    const int64_t out = read_array<int64_t>(1)[0];
+    one.codes = read_array<uint8_t>(out * r.groups * 16), one.scales = read_array<uint16_t>(out * r.groups);
+    one.h = read_array<float>(r.rows * r.reserved), one.b = read_array<float>(r.reserved * out);
+    one.y.resize(static_cast<size_t>(r.rows * out));
+    one.lora = {one.h.data(), one.b.data(), r.reserved, r.reserved, true, 0.25f};
+    products.push_back(
+        {{one.codes.data(), one.scales.data(), r.groups * 16, r.groups, out, r.columns}, one.y.data(), r.reserved ? &one.lora : nullptr});
+  }
+  Workspace workspace(product_workspace_bytes());
+  linears(*table, products.data(), products.size(), x.data(), r.rows, workspace.memory, pool(static_cast<size_t>(r.threads)));
+  for (const One& one : each) write_array(one.y);
+}
+
 // Attention of `rows` positions from `start` on: `out` keys, `groups` heads, `first` key-value heads of `columns` numbers, a window of
 // `in_place` positions, and the bits of the scale in `reserved`.
 void answer_attention(const Request& r) {
@@ -254,6 +281,8 @@ int main() {
       answer_steps(r);
     } else if (r.operation == Attend) {
       answer_attention(r);
+    } else if (r.operation == Together) {
+      answer_together(r);
     } else if (r.operation == OneLoop) {
       answer_loop(r);
     } else {

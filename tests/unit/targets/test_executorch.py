@@ -43,6 +43,7 @@ OURS = {
         "linear_int4_lora",
         "linear_int4_transposed_lora",
         "attention",
+        "linears_int4",
         "strided",
     )
 }

@@ -99,6 +99,15 @@ const char* name_of(InstructionSet which);
 // `product_workspace_bytes()` bytes, aligned to 64; the same number as operator_workspace_bytes in sdk/bespoke/ops/operators.py.
 void linear(const Table& table, const Weight& w, const float* x, int64_t x_stride, int64_t rows, float* y, int64_t y_stride,
             void* workspace, const Parallel& parallel, const Lora* lora = nullptr);
+// One of several products of the same rows: y [rows, w.out]. All weights have the same number of columns.
+struct Linear {
+  Weight w;
+  float* y;
+  const Lora* lora;
+};
+// The same as `linear` for each of them. Few rows are shared out among threads once for all.
+void linears(const Table& table, const Linear* products, size_t count, const float* x, int64_t rows, void* workspace,
+             const Parallel& parallel);
 // dx [rows, columns] = g [rows, out] W
 void linear_transposed(const Table& table, const Weight& w, const float* g, int64_t g_stride, int64_t rows, float* dx, int64_t dx_stride,
                        void* workspace, const Parallel& parallel, const Lora* lora = nullptr);

@@ -17,6 +17,8 @@ constexpr int64_t HEAD_ROWS = 256;       // rows of h whose logits are held at o
 constexpr int64_t HEAD_COLUMNS = DEPTH;  // vocabulary rows of a sub-tile: one panel deep
 constexpr int64_t LOGITS_STRIDE = HEAD_COLUMNS + 16;  // so that rows of logits do not compete for the same cache lines
 
+static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
 enum class Direction { Forward, Transposed };  // x W^T, g W
 
 // c [rows, n] = (or +=, or = c * keep +) a W'. Row strides count floats.
@@ -42,6 +44,7 @@ struct Product {
   const Parallel& parallel;
   const Lora* lora = nullptr;
   AddLora add_lora = nullptr;
+  const Product* also = nullptr;  // another one of the same rows, for `vector` alone
 };
 
 // A row's logits become exp(z - m) and enter the sum. [begin, end) of the rows of z, `count` columns each.
@@ -77,7 +80,8 @@ struct AttentionSpan {
 struct Table {
   InstructionSet set;
   void (*product)(const Product& product);
-  // x W^T of at most VECTOR_ROWS rows; false: there is too little scratch for rows of this length. Null: `product` is as fast.
+  // x W^T of at most VECTOR_ROWS rows, and those behind `also`; false: there is too little scratch for rows of this length. Null: `product`
+  // is as fast.
   bool (*vector)(const Product& product);
   AddLora add_lora;
   void (*row)(const Weight& w, int64_t row, float* y);

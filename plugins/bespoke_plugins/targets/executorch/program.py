@@ -28,6 +28,8 @@ from bespoke_plugins.targets.executorch.lora import add_adapters
 from bespoke_plugins.targets.executorch.lowering import Lowering
 from bespoke_plugins.targets.executorch.stages import Stage, stages
 from bespoke_plugins.targets.executorch.tape import Op, Tape, Value
+from bespoke_plugins.targets.executorch.together import OPERATOR as TOGETHER
+from bespoke_plugins.targets.executorch.together import PLAIN, put_together
 from bespoke_plugins.targets.executorch.workspace import TAIL_BYTES, place
 
 REGION = "npu::region"  # an operation with its own delegate
@@ -61,8 +63,15 @@ def compile_graph(graph: Graph, lowering: Lowering | None = None) -> Compiled:
     add_adapters(lowering.tape, results)
     fuse(lowering.tape, results)
     operands = [node.meta["val"] for node in lowering.operands]
+    if _has_few_rows(operands):
+        put_together(lowering.tape)
     programs = [_Program(operands, row, results) for row in stages(lowering.tape.ops, results)]
     return min(programs, key=lambda program: program.price).compiled()
+
+
+def _has_few_rows(operands: Sequence[torch.Tensor]) -> bool:
+    """Whether a program is one for a few rows: of its first operand."""
+    return bool(operands) and operands[0].dim() == 2 and operands[0].shape[0] <= FEW_ROWS
 
 
 def _operator_bytes(op: Op) -> int:
@@ -71,6 +80,7 @@ def _operator_bytes(op: Op) -> int:
     if op.name == strided.OPERATOR:
         return strided.workspace_bytes(op)
     plain = next((plain for plain, adapted in WITH_ADAPTERS.items() if adapted == op.name), op.name)
+    plain = PLAIN if op.name == TOGETHER else plain
     name = plain.removeprefix("bespoke::").removesuffix(".out")
     ours = op.name.startswith("bespoke::") and op.name != ELEMENTWISE  # a chain of elementwise steps needs no workspace
     return operator_workspace_bytes(name, op.inputs[0].shape[0]) if ours else 0
@@ -160,7 +170,7 @@ class _Program:
 
     def _as_kernel(self, delegate: Delegate) -> Op | None:
         """A call of our own operator instead of the delegate, if the program is one for a few rows."""
-        if not self.operands or self.operands[0].dim() != 2 or self.operands[0].shape[0] > FEW_ROWS:
+        if not _has_few_rows(self.operands):
             return None
         return strided.as_one_call(delegate.nodes, delegate.inputs, delegate.outputs)
 

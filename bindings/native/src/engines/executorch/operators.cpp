@@ -22,6 +22,7 @@ using Stack = rt::Span<rt::EValue*>;
 
 constexpr size_t kMostSteps = 64;  // of an elementwise operator: MOST_STEPS in the target's fusing.py
 
+constexpr size_t kMostLinears = 4;          // of one call: MOST in the target's together.py
 constexpr size_t kMostTensors = 64;         // of a strided operator: MOST_TENSORS in the target's strided.py
 constexpr int64_t kMostElements = 1 << 24;  // of one of its tensors
 
@@ -41,6 +42,33 @@ kernels::Parallel threads() {
 const kernels::Table& table() {
   static const kernels::Table& best = kernels::best_table();  // asking the processor costs microseconds in a virtual machine
   return best;
+}
+
+void require_matrix(const Tensor& t, ScalarType type) { require(t.scalar_type() == type && t.dim() == 2); }
+
+// Columns [start, start + columns) of what is stored.
+kernels::Weight weight_of(const Tensor& codes, const Tensor& scales, int64_t start, int64_t columns) {
+  require_matrix(codes, ScalarType::Byte);
+  require_matrix(scales, ScalarType::Half);
+  const int64_t groups = scales.size(1);
+  require(codes.size(0) == scales.size(0) && codes.size(1) == 16 * groups);
+  require(start >= 0 && start % 32 == 0 && columns > 0 && start <= 32 * groups - columns);
+  return {codes.const_data_ptr<uint8_t>() + start / 2,
+          static_cast<const uint16_t*>(scales.const_data_ptr()) + start / 32,
+          16 * groups,
+          groups,
+          codes.size(0),
+          columns};
+}
+
+// h [rows, rank], and b [columns of the result, rank] where it is transposed.
+kernels::Lora lora_of(const Tensor& h, const Tensor& b, bool transposed, float factor, int64_t rows, int64_t columns) {
+  require_matrix(h, ScalarType::Float);
+  require_matrix(b, ScalarType::Float);
+  const int64_t rank = h.size(1);
+  require(h.size(0) == rows && rank > 0 && rank <= kernels::LORA_RANK);
+  require(b.size(transposed ? 1 : 0) == rank && b.size(transposed ? 0 : 1) == columns);
+  return {h.const_data_ptr<float>(), b.const_data_ptr<float>(), rank, b.size(1), transposed, factor};
 }
 
 // One operator's operands, in the order of its schema.
@@ -79,17 +107,7 @@ class Call {
   }
   // Codes at `index`, scales after it; columns [start, start + columns).
   kernels::Weight weight(size_t index, int64_t start, int64_t columns) const {
-    const Tensor& codes = matrix(index, ScalarType::Byte);
-    const Tensor& scales = matrix(index + 1, ScalarType::Half);
-    const int64_t groups = scales.size(1);
-    require(codes.size(0) == scales.size(0) && codes.size(1) == 16 * groups);
-    require(start >= 0 && start % 32 == 0 && columns > 0 && start <= 32 * groups - columns);
-    return {codes.const_data_ptr<uint8_t>() + start / 2,
-            static_cast<const uint16_t*>(scales.const_data_ptr()) + start / 32,
-            16 * groups,
-            groups,
-            codes.size(0),
-            columns};
+    return weight_of(tensor(index, ScalarType::Byte), tensor(index + 1, ScalarType::Half), start, columns);
   }
   void* workspace(size_t bytes) const {
     rt::Result<void*> memory = context_.allocate_temp(bytes, 64);
@@ -102,17 +120,7 @@ class Call {
   Stack stack_;
 };
 
-// h, b, whether b is [columns of the result, rank], the factor: from `index` on.
-kernels::Lora lora_of(const Call& call, size_t index, int64_t rows, int64_t columns) {
-  const Tensor &h = call.matrix(index, ScalarType::Float), &b = call.matrix(index + 1, ScalarType::Float);
-  const bool transposed = call.integer(index + 2) != 0;
-  const int64_t rank = h.size(1);
-  require(h.size(0) == rows && rank > 0 && rank <= kernels::LORA_RANK);
-  require(b.size(transposed ? 1 : 0) == rank && b.size(transposed ? 0 : 1) == columns);
-  return {h.const_data_ptr<float>(), b.const_data_ptr<float>(), rank, b.size(1), transposed, call.number(index + 3)};
-}
-
-// (x or g, codes, scales, column_start?, columns, [what lora_of reads], out)
+// (x or g, codes, scales, column_start?, columns, [h, b, transposed, factor], out)
 void product(const Call& call, Stack stack, bool transposed, bool adapted) {
   const Tensor& x = call.matrix(0, ScalarType::Float);
   require(stack.size() > 5);
@@ -123,7 +131,8 @@ void product(const Call& call, Stack stack, bool transposed, bool adapted) {
   require(x.size(1) == in);
   float* y = call.floats(adapted ? 9 : 5, rows * out);
   kernels::Lora lora{};
-  if (adapted) lora = lora_of(call, 5, rows, out);
+  if (adapted)
+    lora = lora_of(call.tensor(5, ScalarType::Float), call.tensor(6, ScalarType::Float), call.integer(7) != 0, call.number(8), rows, out);
   const kernels::Parallel parallel = threads();
   if (void* workspace = call.workspace(kernels::product_workspace_bytes()))
     (transposed ? kernels::linear_transposed : kernels::linear)(table(), w, x.const_data_ptr<float>(), in, rows, y, out, workspace,
@@ -134,6 +143,39 @@ void linear(const Call& call, Stack stack) { product(call, stack, false, false);
 void linear_transposed(const Call& call, Stack stack) { product(call, stack, true, false); }
 void linear_lora(const Call& call, Stack stack) { product(call, stack, false, true); }
 void linear_transposed_lora(const Call& call, Stack stack) { product(call, stack, true, true); }
+
+// (x, [codes, scales] of each weight, columns, [h, b] of each adapter or none, [transposed, bits of the factor] of each, outputs...)
+void linears(const Call& call, Stack stack) {
+  const Tensor& x = call.matrix(0, ScalarType::Float);
+  require(stack.size() > 5 && stack[1]->isTensorList() && stack[4]->isIntList());
+  const auto weights = stack[1]->toTensorList();
+  const auto fields = stack[4]->toIntList();
+  const size_t count = weights.size() / 2;
+  require(count > 0 && count <= kMostLinears && weights.size() == 2 * count && stack.size() == 5 + count + 1);
+  const int64_t columns = call.integer(2), rows = x.size(0);
+  require(x.size(1) == columns);
+  rt::ArrayRef<Tensor> adapters;
+  if (!stack[3]->isNone()) {
+    require(stack[3]->isTensorList());
+    adapters = stack[3]->toTensorList();
+    require(adapters.size() == 2 * count && fields.size() == 2 * count);
+  }
+  kernels::Linear products[kMostLinears];
+  kernels::Lora loras[kMostLinears];
+  for (size_t i = 0; i < count; i++) {
+    const kernels::Weight w = weight_of(weights[2 * i], weights[2 * i + 1], 0, columns);
+    products[i] = {w, call.floats(5 + i, rows * w.out), nullptr};
+    if (adapters.empty()) continue;
+    const auto bits = static_cast<uint32_t>(fields[2 * i + 1]);
+    float factor;
+    std::memcpy(&factor, &bits, sizeof bits);
+    loras[i] = lora_of(adapters[2 * i], adapters[2 * i + 1], fields[2 * i] != 0, factor, rows, w.out);
+    products[i].lora = &loras[i];
+  }
+  const kernels::Parallel parallel = threads();
+  if (void* workspace = call.workspace(kernels::product_workspace_bytes()))
+    kernels::linears(table(), products, count, x.const_data_ptr<float>(), rows, workspace, parallel);
+}
 
 // (tokens, codes, scales, columns, out)
 void embedding(const Call& call, Stack stack) {
@@ -306,6 +348,7 @@ const rt::Kernel operators[] = {
     rt::Kernel("bespoke::linear_int4_transposed.out", boxed<linear_transposed>),
     rt::Kernel("bespoke::linear_int4_lora.out", boxed<linear_lora>),
     rt::Kernel("bespoke::linear_int4_transposed_lora.out", boxed<linear_transposed_lora>),
+    rt::Kernel("bespoke::linears_int4.out", boxed<linears>),
     rt::Kernel("bespoke::embedding_int4.out", boxed<embedding>),
     rt::Kernel("bespoke::head_chunk_int4.out", boxed<head_chunk>),
     rt::Kernel("bespoke::head_chunk_gradient_int4.out", boxed<head_chunk_gradient>),

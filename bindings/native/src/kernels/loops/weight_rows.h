@@ -9,8 +9,6 @@
 
 namespace bespoke::kernels {
 
-static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
 // 32 rows of W from some column on.
 struct Rows {
   const uint8_t* codes;
