@@ -16,6 +16,7 @@ import bespoke.ops  # noqa: F401  (registers the operators that serve as the ref
 from bespoke.model.layers import attention_tile
 from bespoke.model.quantize import quantize
 from bespoke.ops.operators import ALIGNMENT, attention_workspace_bytes, operator_workspace_bytes
+from bespoke_plugins.targets.executorch.strided import LOOPS
 from tests.native.kernels_lab import Adapter, Lab, Packed
 
 PRODUCTS = ("linear_int4", "linear_int4_transposed")
@@ -279,6 +280,19 @@ GATE = [
 def gated(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     x, y = x.astype(np.float64), y.astype(np.float64)
     return np.stack([y / (1 + np.exp(-x)), np.tanh(x - y) + 0.5])
+
+
+def loop_bits(lab: Lab, instructions: str) -> bytes:
+    """A product of rows and activations of every second element, by strided loops."""
+    x, w = random(8, 300, seed=1).astype(np.float32).ravel(), random(16, 300, seed=2).astype(np.float32).ravel()
+    of_product = [(0, (0, 16, 1, 0)), (0, (0, 300, 0, 1)), (0, (0, 0, 300, 1))]
+    of_elements = [(1, (0, 0, 150, 1)), (0, (0, 0, 300, 2)), (0, (0, 0, 300, 2))]
+    product = lab.loop(LOOPS.index("matmul"), (1, 8, 16, 300), of_product, 128, x, w, instructions=instructions)
+    found = [
+        lab.loop(LOOPS.index(name), (1, 1, 8, 150), of_elements, 1201, x, x, instructions=instructions)[1:]
+        for name in ("sigmoid", "tanh")
+    ]
+    return b"".join(one.tobytes() for one in (product, *found))
 
 
 def check_elementwise(lab: Lab, count: int, sets: tuple[str, ...]) -> dict[str, bytes]:

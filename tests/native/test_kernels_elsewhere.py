@@ -22,6 +22,7 @@ from tests.native.kernels_checked import (
     check_product,
     check_rows_alone,
     lab,
+    loop_bits,
     packed,
     random,
     random_adapter,
@@ -91,6 +92,7 @@ def test_arm64_gives_the_bits_of_this_processor(lab: Lab, arm_lab: Path, process
             assert here is None or there == check_attention(lab, case, (here,))
         neon = check_elementwise(arm, 1000, ("NEON",))
         assert here is None or neon["NEON"] == check_elementwise(lab, 1000, (here,))[here]
+        assert here is None or loop_bits(arm, "NEON") == loop_bits(lab, here)
 
 
 @pytest.mark.slow

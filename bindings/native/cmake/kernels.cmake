@@ -4,7 +4,7 @@ include(CheckCXXCompilerFlag)
 
 set(KERNELS src/kernels)
 set(KERNEL_SOURCES ${KERNELS}/linear.cpp ${KERNELS}/head.cpp ${KERNELS}/direct.cpp ${KERNELS}/prepared.cpp ${KERNELS}/vector.cpp
-  ${KERNELS}/elementwise.cpp ${KERNELS}/strided.cpp ${KERNELS}/attention.cpp ${KERNELS}/features.cpp ${KERNELS}/dispatch.cpp ${KERNELS}/sets/baseline.cpp)
+  ${KERNELS}/elementwise.cpp ${KERNELS}/attention.cpp ${KERNELS}/features.cpp ${KERNELS}/dispatch.cpp ${KERNELS}/sets/baseline.cpp)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(_avx2 -mavx2 -mfma -mf16c)
   list(APPEND KERNEL_SOURCES ${KERNELS}/sets/avx2.cpp ${KERNELS}/sets/avx512.cpp ${KERNELS}/sets/avx512_vnni.cpp)

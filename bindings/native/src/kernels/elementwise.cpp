@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements shared out among threads, a span at a time. What is neither input nor output lies on the stack.
+// Elements shared out among threads, a span at a time. What is neither input nor output lies on the stack. A loop with strides is done by
+// the calling thread.
 #include "kernels/drivers.h"
 
 namespace bespoke::kernels {
@@ -58,5 +59,7 @@ void elementwise(const Table& table, const ElementwiseStep* steps, int64_t numbe
   Spans spans{&table, steps, number, inputs, input_count, outputs, output_count, count, share};
   run(parallel, ceil_div(count, share), Spans::work, &spans);
 }
+
+void strided(const Table& table, const StridedLoop& loop) { table.strided(loop); }
 
 }  // namespace bespoke::kernels
