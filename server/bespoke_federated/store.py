@@ -299,7 +299,7 @@ class Store:
         self._many("INSERT OR IGNORE INTO outer_shares VALUES (?, ?, ?)", rows)
 
     def outer_shares(self, device: str, most: int) -> list[float]:
-        """Of a device's last rounds, at most so many."""
+        """The shares of a device in its last rounds, at most so many."""
         sql = "SELECT share FROM outer_shares WHERE device = ? ORDER BY round DESC LIMIT ?"
         return [share for (share,) in self._all(sql, device, most)]
 

@@ -10,6 +10,7 @@ A device that lies now and then is not found. It does less harm.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 __all__ = ["REMEMBERED", "always_outer", "outer_shares"]
@@ -31,6 +32,8 @@ def outer_shares(numbers: Sequence[tuple[int, Sequence[float]]]) -> list[float |
     for first, found in numbers:
         for direction, number in enumerate(found, first):
             columns.setdefault(direction, []).append(number)
+    for column in columns.values():
+        column.sort()
     return [_share([(number, columns[at]) for at, number in enumerate(found, first)]) for first, found in numbers]
 
 
@@ -45,5 +48,6 @@ def _share(numbers: Sequence[tuple[float, Sequence[float]]]) -> float | None:
 
 
 def _is_outer(number: float, column: Sequence[float]) -> bool:
-    below, above = sum(other < number for other in column), sum(other > number for other in column)
+    """Whether a number lies at an end of a sorted column."""
+    below, above = bisect_left(column, number), len(column) - bisect_right(column, number)
     return abs(below - above) > OUTER * len(column)

@@ -45,6 +45,11 @@ def per_head(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.bmm(a @ b.transpose(1, 2), b).transpose(0, 1).reshape(x.shape)
 
 
+def extended(x: torch.Tensor) -> torch.Tensor:
+    """A constant among what is put side by side."""
+    return torch.cat([x, torch.full_like(x, 2.0), x * 3.0], 1).t().contiguous()
+
+
 def operands(rows: int, *shapes: tuple[int, ...]) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(rows)
     return [torch.randn(shape, generator=generator) for shape in ((rows, WIDTH), *shapes)]
@@ -58,6 +63,7 @@ def given(name: str, rows: int) -> tuple[Callable[..., torch.Tensor], list[torch
         "adapter": (adapted, operands(rows, (RANK, WIDTH), (WIDTH, RANK))),
         "gate": (gated, operands(rows, (rows, WIDTH))),
         "heads": (per_head, operands(rows, (rows, WIDTH))),
+        "constant": (extended, operands(rows)),
     }[name]
 
 
@@ -68,7 +74,7 @@ def results_of(data: bytes, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("rows", [1, 3, 8])
-@pytest.mark.parametrize("name", ["norm", "rotation", "adapter", "gate", "heads"])
+@pytest.mark.parametrize("name", ["norm", "rotation", "adapter", "gate", "heads", "constant"])
 def test_few_rows_are_one_call(name: str, rows: int) -> None:
     function, tensors = given(name, rows)
     data = compile_graph(traced(function, tensors)).data

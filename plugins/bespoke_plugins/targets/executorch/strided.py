@@ -76,17 +76,17 @@ def _loops(op: Op) -> list[_Loop]:
         return [_product(op)]
     if op.name == "slice":
         (x,) = op.inputs
-        strides = _contiguous(x)
+        strides = _strides(x)
         first = sum(offset * stride for offset, stride in zip(op.attributes["offsets"], strides, strict=True))
         return [_loop("copy", result.shape, _Operand(result, 0, whole), _Operand(x, first, strides))]
     if op.name == "transpose":
         (x,) = op.inputs
-        strides = tuple(_contiguous(x)[axis] for axis in op.attributes["permutation"])
+        strides = tuple(_strides(x)[axis] for axis in op.attributes["permutation"])
         return [_loop("copy", result.shape, _Operand(result, 0, whole), _Operand(x, 0, strides))]
     if op.name == "concatenate":
         axis, first, loops = op.attributes["axis"], 0, []
         for x in op.inputs:
-            loops.append(_loop("copy", x.shape, _Operand(result, first, whole), _Operand(x, 0, _contiguous(x))))
+            loops.append(_loop("copy", x.shape, _Operand(result, first, whole), _Operand(x, 0, _strides(x))))
             first += x.shape[axis] * whole[axis]
         return loops
     read = [_Operand(x, 0, _broadcast(x, len(result.shape))) for x in op.inputs]
@@ -99,16 +99,10 @@ def _product(op: Op) -> _Loop:
     rows, summands, columns = a.shape[-2], a.shape[-1], result.shape[-1]
     batch = math.prod(result.shape[:-2])
     along, across = (1, summands) if op.attributes["flag"] else (columns, 1)
-    strides_b = (_batch_stride(b), 0, across, along)
-    if _number(b) is not None:
-        strides_b = (0, 0, 0, 0)
-    strides_a = (_batch_stride(a), summands, 0, 1) if _number(a) is None else (0, 0, 0, 0)
+    of_a = _Operand(a, 0, (_batch_stride(a), summands, 0, 1) if _number(a) is None else (0,) * DIMS)
+    of_b = _Operand(b, 0, (_batch_stride(b), 0, across, along) if _number(b) is None else (0,) * DIMS)
     of_result = _Operand(result, 0, (rows * columns, columns, 1, 0))
-    return _Loop(
-        "matmul",
-        (batch, rows, columns, summands),
-        (of_result, _Operand(a, 0, strides_a), _Operand(b, 0, strides_b)),
-    )
+    return _Loop("matmul", (batch, rows, columns, summands), (of_result, of_a, of_b))
 
 
 def _batch_stride(x: Value) -> int:
@@ -126,11 +120,14 @@ def _contiguous(x: Value) -> Strides:
     return tuple(math.prod(x.shape[axis + 1 :]) for axis in range(len(x.shape)))
 
 
+def _strides(x: Value) -> Strides:
+    """Strides of an operand: all 0 for a constant whose elements are equal, of which there is one."""
+    return _contiguous(x) if _number(x) is None else (0,) * len(x.shape)
+
+
 def _broadcast(x: Value, rank: int) -> Strides:
     """Strides of an operand in a result of so many dimensions, 0 where it is repeated."""
-    if _number(x) is not None:
-        return (0,) * rank
-    own = [0 if size == 1 else stride for size, stride in zip(x.shape, _contiguous(x), strict=True)]
+    own = [0 if size == 1 else stride for size, stride in zip(x.shape, _strides(x), strict=True)]
     return (*(0,) * (rank - len(own)), *own)
 
 

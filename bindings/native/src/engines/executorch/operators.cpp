@@ -20,11 +20,11 @@ using executorch::aten::Tensor;
 using rt::KernelRuntimeContext;
 using Stack = rt::Span<rt::EValue*>;
 
-constexpr size_t kMostSteps = 64;  // of an elementwise operator: MOST_STEPS in the target's fusing.py
-
+constexpr size_t kMostSteps = 64;           // of an elementwise operator: MOST_STEPS in the target's fusing.py
 constexpr size_t kMostLinears = 4;          // of one call: MOST in the target's together.py
 constexpr size_t kMostTensors = 64;         // of a strided operator: MOST_TENSORS in the target's strided.py
 constexpr int64_t kMostElements = 1 << 24;  // of one of its tensors
+constexpr int64_t kMostPasses = 1 << 28;    // of one of its loops: what is damaged must end, too
 
 struct Refused {};  // within this file: becomes the failure of the call
 
@@ -266,7 +266,7 @@ struct StridedCode {
 // The operand whose fields begin at `field`, within its tensor for all of `dims`.
 kernels::StridedOperand operand_of(const int64_t* field, const int64_t* dims, float* const* tensors, const int64_t* counts,
                                    int64_t number) {
-  require(field[0] >= 0 && field[0] < number && field[1] >= 0);
+  require(field[0] >= 0 && field[0] < number && field[1] >= 0 && field[1] <= kMostElements);
   int64_t last = field[1];
   kernels::StridedOperand operand{tensors[field[0]] + field[1], {}};
   for (size_t d = 0; d < 4; d++) {
@@ -305,9 +305,10 @@ void strided(const Call& call, Stack stack) {
     kernels::StridedLoop loop;
     require(field[0] >= 0 && field[0] <= static_cast<int64_t>(kernels::Loop::Product));
     loop.operation = static_cast<kernels::Loop>(field[0]);
+    int64_t passes = 1;
     for (size_t d = 0; d < 4; d++) {
-      require(field[1 + d] > 0 && field[1 + d] <= kMostElements);
-      loop.dims[d] = field[1 + d];
+      require(field[1 + d] > 0 && field[1 + d] <= kMostPasses / passes);
+      loop.dims[d] = field[1 + d], passes *= field[1 + d];
     }
     kernels::StridedOperand* operands[] = {&loop.to, &loop.a, &loop.b};
     for (size_t o = 0; o < 3; o++)
