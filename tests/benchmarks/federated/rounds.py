@@ -29,6 +29,7 @@ from tests.support.federation import written
 
 from bespoke.rules.aggregation import Along, Combine, direction_of, step_of
 from bespoke.rules.guidance import Guard, Squares, basis_of, files_of, squares_of
+from bespoke.rules.one_sided import REMEMBERED, always_outer, outer_shares
 
 __all__ = ["COLLUDING", "HUGE", "MIX", "PROBED", "Attack", "Method", "Run", "Simulation", "Step"]
 
@@ -103,13 +104,16 @@ class Simulation:
     def __post_init__(self) -> None:
         self.random = np.random.default_rng(1000 + self.run.seed)
         self.compared = Squares(0.0, 0.0)
+        self.chosen: list[int] = []  # devices of the round
         self.hostile: list[bool] = []
+        self.remembered: dict[int, list[float]] = {}  # outer shares of each device
         if self.run.guard is not None:
             self.guard = Guard(COLUMNS, self.run.guard)
 
     def batches(self) -> list[Sentences]:
         """What each device of a round measures: sentences of its own."""
         chosen = self.random.permutation(len(self.world.clients))[: self.run.clients]
+        self.chosen = chosen.tolist()
         self.hostile = [self.run.attack is not None and one % EVERY == 0 for one in chosen]
         train, clients = self.world.train, self.world.clients
         return [train.at(self.random.choice(clients[one], BATCH, replace=False)) for one in chosen]
@@ -158,10 +162,13 @@ class Simulation:
         each = [(batch, Along(direction_of(device, directions), c, c_g)) for device, batch in enumerate(batches)]
         each += [(batch, Along(directions + device, 1.0, 0.0)) for device, batch in enumerate(watching)]
         numbers = self.devices.measure(each, at)
-        sent: dict[int, list[float]] = {}
+        came: list[tuple[int, int, float]] = []  # device, direction, number
         for device, ((_, along), number) in enumerate(zip(each[: len(batches)], numbers, strict=False)):
             if (shown := self.shown(device, number)) is not None:
-                sent.setdefault(along.number, []).append(shown)
+                came.append((self.chosen[device], along.number, shown))
+        sent: dict[int, list[float]] = {}
+        for _, direction, number in came if run.combine == "mean" else self.not_always_outer(came):
+            sent.setdefault(direction, []).append(number)
         if watching:
             self.watched([number / c_g for number in numbers[: len(batches)]], numbers[len(batches) :])
         rate = run.rate_after if self.guard and self.guard.stopped else run.rate
@@ -173,6 +180,13 @@ class Simulation:
         steps = step_of(sent, rate, coefficient=c, guidance_coefficient=c_g, combine=run.combine)
         self.devices.apply(at, steps)
         return Step(steps, sent)
+
+    def not_always_outer(self, came: list[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
+        """What came of devices whose numbers do not always lie at an end."""
+        for (device, *_), share in zip(came, outer_shares([(at, [number]) for _, at, number in came]), strict=True):
+            if share is not None:
+                self.remembered.setdefault(device, []).append(share)
+        return [one for one in came if not always_outer(self.remembered.get(one[0], [])[-REMEMBERED:])]
 
     def shown(self, device: int, number: float) -> float | None:
         """What the server takes of a device's number. None: it refuses what is above the clip."""
