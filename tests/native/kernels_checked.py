@@ -16,8 +16,7 @@ import bespoke.ops  # noqa: F401  (registers the operators that serve as the ref
 from bespoke.model.layers import attention_tile
 from bespoke.model.quantize import quantize
 from bespoke.ops.operators import ALIGNMENT, attention_workspace_bytes, operator_workspace_bytes
-from bespoke_plugins.targets.executorch.strided import LOOPS
-from tests.native.kernels_lab import Adapter, Lab, Packed
+from tests.native.kernels_lab import LOOPS, Adapter, Lab, Packed
 
 PRODUCTS = ("linear_int4", "linear_int4_transposed")
 # Sets that multiply a few rows, or any number of them, by whole numbers.

@@ -31,6 +31,8 @@ OPERATIONS = (
     "loop",
     "together",
 )
+# kernels::Loop
+LOOPS = ("copy", "add", "subtract", "multiply", "divide", "sigmoid", "tanh", "rsqrt", "matmul")
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bespoke_plugins.targets.executorch.strided import LOOPS
 from tests.native.kernels_checked import lab
-from tests.native.kernels_lab import Lab
+from tests.native.kernels_lab import LOOPS, Lab
 
 __all__ = ["lab"]
 

@@ -19,7 +19,6 @@ from bespoke.methods.forward import (
     block_forward,
     embed,
     mlp_forward,
-    mlp_slices,
     pick,
     query_tile,
     rope_rows,
@@ -126,9 +125,9 @@ def _extend(b: PlanBuilder, model: ModelSpec, tokens: Value) -> Value:
 def _after_attention(
     b: StepBuilder, model: ModelSpec, block: int, x: Value, o: Value, adapter: dict[str, Any]
 ) -> Value:
-    """x [n, D] after a block: in one call, unless a whole prompt takes so much memory that the MLP is cut into slices."""
+    """x [n, D] after a block. A few rows take one call. A prompt takes the calls of a step, whose programs may be shared."""
     weights = b.weights(model.blocks[block])
-    if x.shape[0] < b.sequence_length or len(mlp_slices(b, model)) == 1:
+    if x.shape[0] < b.sequence_length:
         loras = pick(adapter, "o_proj", *MLP_LINEARS)
         return b.call(model.after_attention, x, o, after_attention_weights(weights), loras)
     x = attention_output(b, model, block, x, o, adapter)
