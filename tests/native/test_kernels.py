@@ -254,6 +254,9 @@ def test_nothing_is_read_beyond_an_operand(tmp_path: Path) -> None:
             check_head(lab, rows, out, columns, max(1, out // 2))
             for instructions in lab.sets:
                 lab.embedding(np.arange(out), packed(out, columns), instructions=instructions)
+                lab.together(
+                    random(rows, columns, seed=1), [packed(out, columns)] * 3, instructions=instructions, threads=2
+                )
 
 
 @pytest.mark.slow

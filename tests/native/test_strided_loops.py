@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.native.kernels_checked import lab
-from tests.native.kernels_lab import LOOPS, Lab
+from tests.native.kernels_lab import LOOPS, Lab, compile_lab, missing
 
 __all__ = ["lab"]
 
@@ -111,6 +113,27 @@ def test_products(lab: Lab, batch: int, rows: int, columns: int, summands: int, 
         b = Operand(np.array([1 / summands], np.float32), 0, (0, 0, 0, 0))
     to = Operand(np.zeros(batch * rows * columns, np.float32), 0, (rows * columns, columns, 1, 0))
     check(lab, "matmul", dims, to, a, b)
+
+
+@pytest.mark.slow
+def test_nothing_is_read_or_written_beyond_a_tensor(tmp_path: Path) -> None:
+    """Under the sanitizers of addresses and undefined behaviour, which end the process. Tensors are as large as their loops."""
+    absent = missing("g++")
+    if absent:
+        pytest.skip(f"{absent} is not installed")
+    flags = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    with Lab([compile_lab(tmp_path, "g++", *flags)]) as sanitized:
+        for last in (1, 3, 15, 16, 17, 33):
+            dims = (2, 1, 3, last)
+            values = np.random.default_rng(last).uniform(0.2, 3, 6 * last).astype(np.float32)
+            straight, turned = (Operand(values, 0, strides) for strides in ((3 * last, 0, last, 1), (3, 0, 1, 6)))
+            one = Operand(values[:1], 0, (0, 0, 0, 0))
+            for name, a in itertools.product((*ONE_OPERAND, *TWO_OPERANDS), (straight, turned, one)):
+                for to in (straight, turned):
+                    check(sanitized, name, dims, to, a, turned)
+            x, w = (Operand(values, 0, strides) for strides in ((0, last, 0, 1), (0, 0, last, 1)))
+            for b in (w, w._replace(strides=(0, 0, 1, 3)), one):
+                check(sanitized, "matmul", (1, 2, 3, last), Operand(values[:6], 0, (0, 3, 1, 0)), x, b)
 
 
 def test_a_row_has_the_same_bits_among_others(lab: Lab) -> None:
