@@ -66,7 +66,7 @@ def run(
 
 
 def check(lab: Lab, name: str, dims: tuple[int, ...], to: Operand, a: Operand, b: Operand) -> None:
-    """Exact to fp32, the same bits of all sets with fused multiplication, and nothing written beside the result."""
+    """Exact to fp32, the same bits of all sets with fused multiplication, and nothing written outside of the result."""
     wide = [one.seen(dims).astype(np.float64) for one in (a, b)]
     written = Operand(np.zeros(to.data.size, np.float32), to.first, to.strides)
     if name == "matmul":

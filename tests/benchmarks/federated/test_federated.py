@@ -194,7 +194,7 @@ def test_a_median_of_clipped_numbers_stands_hostile_devices(place: Place, data_f
 
 @pytest.mark.benchmark
 def test_noise_takes_more_rounds(place: Place, data_folder: Path) -> None:
-    """In many smaller steps it costs no more than COSTS, beside a run without noise."""
+    """In many smaller steps it costs no more than COSTS, next to a run without noise."""
     found = results(NOISY, place, data_folder)
     header = ("numbers", "rate", "rounds", "noise", "accuracy", "of each seed", "loss")
     rows: list[list[Cell]] = [

@@ -35,7 +35,7 @@ def test_the_share_is_over_all_numbers_of_a_device() -> None:
 def test_those_that_always_collude_are_found_and_honest_ones_are_not(hostile_sends: float) -> None:
     """Devices differ from each other in each round and for all of it."""
     random = np.random.default_rng(3)
-    own, told = random.normal(0, 0.1, 80), defaultdict(list)
+    own, shares_of = random.normal(0, 0.1, 80), defaultdict(list)
     for _ in range(100):
         chosen = random.permutation(80)[:48]
         values = np.clip(own[chosen] + random.normal(0.1, 0.5, 48), -1, 1)
@@ -43,8 +43,8 @@ def test_those_that_always_collude_are_found_and_honest_ones_are_not(hostile_sen
         numbers = [(at % 4, [float(value)]) for at, value in enumerate(values)]
         for device, share in zip(chosen, outer_shares(numbers), strict=True):
             assert share is not None
-            told[device].append(share)
-    assert {device for device, shares in told.items() if always_outer(shares[-REMEMBERED:])} == set(range(8))
+            shares_of[device].append(share)
+    assert {device for device, shares in shares_of.items() if always_outer(shares[-REMEMBERED:])} == set(range(8))
 
 
 def test_nobody_is_judged_early() -> None:

@@ -7,13 +7,12 @@ of a slice in XNNPACK and 5 in one operator. Its gradient takes 30 and 7.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
-from bespoke_plugins.targets.executorch.tape import Op, Tape, Value, number
+from bespoke_plugins.targets.executorch.tape import Op, Tape, Value, float_bits, number
 
 OPERATOR = "bespoke::elementwise.out"
 # The order of kernels::Elementwise in bindings/native/src/kernels/int4.h. The two limits below are the operator's.
@@ -106,10 +105,11 @@ class _Fused:
         self._count = len(self._registers)
         self._free: list[int] = []
         self.code: list[int] = []
-        for value in dict.fromkeys(value for value in read if number(value) is not None):
-            (bits,) = struct.unpack("<I", struct.pack("<f", number(value)))
+        for value in read:
+            if (constant := number(value)) is None or value in self._registers:
+                continue
             self._registers[value] = register = self._next()
-            self.code += [OPERATIONS.index("constant"), register, register, register, bits]
+            self.code += [OPERATIONS.index("constant"), register, register, register, float_bits(constant)]
         for place, op in enumerate(nodes):
             self._step(op, {value.base for later in nodes[place + 1 :] for value in later.inputs})
 

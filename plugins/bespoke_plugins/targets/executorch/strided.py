@@ -9,13 +9,12 @@ loop like any other.
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 
-from bespoke_plugins.targets.executorch.tape import Op, Value
+from bespoke_plugins.targets.executorch.tape import Op, Value, float_bits
 from bespoke_plugins.targets.executorch.workspace import place
 
 OPERATOR = "bespoke::strided.out"
@@ -153,20 +152,19 @@ def _loop(operation: str, shape: Sequence[int], *operands: _Operand) -> _Loop:
 def _code(loops: Sequence[_Loop], inputs: Sequence[Value], outputs: Sequence[Value]) -> list[int]:
     """The operator's code: see StridedCode in bindings/native/src/engines/executorch/operators.cpp."""
     tensors = {value: place for place, value in enumerate((*inputs, *outputs))}
-    numbers = list(
-        dict.fromkeys(_number(one.value) for loop in loops for one in loop.operands if one.value.constant is not None)
-    )
+    constants = (_number(one.value) for loop in loops for one in loop.operands)
+    numbers = list(dict.fromkeys(one for one in constants if one is not None))
     size, within = _places(loops, tensors, len(numbers))
 
     def fields(operand: _Operand) -> list[int]:
         base = operand.value.base
-        if base.constant is not None:
-            tensor, start = len(tensors), numbers.index(_number(base))
+        if (constant := _number(base)) is not None:
+            tensor, start = len(tensors), numbers.index(constant)
         else:
             tensor, start = (tensors[base], 0) if base in tensors else (len(tensors), within[base])
         return [tensor, start + operand.first, *operand.strides]
 
-    code = [size, len(numbers), *(struct.unpack("<I", struct.pack("<f", one))[0] for one in numbers)]
+    code = [size, len(numbers), *map(float_bits, numbers)]
     for loop in loops:
         result, a, *b = loop.operands
         code += [LOOPS.index(loop.operation), *loop.dims, *fields(result), *fields(a), *fields(b[0] if b else a)]

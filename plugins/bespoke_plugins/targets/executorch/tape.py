@@ -8,6 +8,7 @@ Whole numbers up to 2^24 are exact there. A truth is 0 for true and -1 for false
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -357,6 +358,11 @@ class Tape:
 def number(x: Value) -> float | None:
     """The number that all elements of a constant equal, or None."""
     return float(x.constant) if x.constant is not None and x.constant.size == 1 else None
+
+
+def float_bits(x: float) -> int:
+    """The bits of a number in fp32, as the code of our operators has them."""
+    return int(struct.unpack("<I", struct.pack("<f", x))[0])
 
 
 def _array(x: Value) -> np.ndarray:

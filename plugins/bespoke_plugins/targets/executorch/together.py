@@ -7,12 +7,11 @@ one call, and gate and up are another.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bespoke_plugins.targets.executorch.fusing import in_order
-from bespoke_plugins.targets.executorch.tape import Op, Tape, Value
+from bespoke_plugins.targets.executorch.tape import Op, Tape, Value, float_bits
 
 OPERATOR = "bespoke::linears_int4.out"
 PLAIN, ADAPTED = "bespoke::linear_int4.out", "bespoke::linear_int4_lora.out"
@@ -60,14 +59,10 @@ def _as_one(group: Sequence[Op]) -> Op:
     fields: list[int] = [0]
     if group[0].name == ADAPTED:
         adapters = [value for op in group for value in op.arguments[5:7]]
-        fields = [field for op in group for field in (int(op.arguments[7]), _bits(op.arguments[8]))]
+        fields = [field for op in group for field in (int(op.arguments[7]), float_bits(op.arguments[8]))]
     outputs = [output for op in group for output in op.outputs]
     inputs = [x, *weights, *(adapters or [])]
     one = Op(OPERATOR, inputs, outputs, arguments=[x, weights, columns, adapters, fields])
     for output in outputs:
         output.op = one
     return one
-
-
-def _bits(factor: float) -> int:
-    return int(struct.unpack("<I", struct.pack("<f", factor))[0])
