@@ -35,6 +35,7 @@ COMPILERS = {
     },
 }
 MULTIPLIES = {"Neon": "fmla", "NeonDot": "sdot", "NeonI8mm": "smmla"}  # by InstructionSet of kernels/int4.h
+OPERATIONS = ("x W^T", "g W", "x W^T in 16 bits")  # as the driver numbers them
 FEWER, MORE = 20, 60  # repetitions of a block: their difference leaves out how it starts and ends
 
 # A product of zeros, by one thread.
@@ -53,8 +54,13 @@ static float a[256 * WIDTH], c[256 * WIDTH];
 int main(int, char** argument) {
   const InstructionSet sets[] = {InstructionSet::Neon, InstructionSet::NeonDot, InstructionSet::NeonI8mm};
   const Weight w = {codes, scales, WIDTH / 2, WIDTH / GROUP, WIDTH, WIDTH};
-  const auto product = std::atoi(argument[2]) ? linear_transposed : linear;
-  product(*table_of(sets[std::atoi(argument[1])]), w, a, WIDTH, std::atoi(argument[3]), c, WIDTH, scratch, serial);
+  const Table& table = *table_of(sets[std::atoi(argument[1])]);
+  const int64_t operation = std::atoi(argument[2]), rows = std::atoi(argument[3]);
+  const Precision precision = operation == 2 ? Precision::Rounded : Precision::Exact;
+  if (operation == 1)
+    linear_transposed(table, w, a, WIDTH, rows, c, WIDTH, scratch, serial);
+  else
+    linear(table, w, a, WIDTH, rows, c, WIDTH, scratch, serial, nullptr, precision);
 }
 """
 
@@ -65,10 +71,10 @@ _ADDRESS = re.compile(r"0x([0-9a-f]+) <[^>]*>")
 
 
 class Product(NamedTuple):
-    """What the emulator runs: x W^T, or g W, of so many rows."""
+    """What the emulator runs: one of OPERATIONS of so many rows."""
 
     instructions: str
-    transposed: bool
+    operation: str
     rows: int
 
 
@@ -104,7 +110,7 @@ class Program:
         self._listing = {int(line[1], 16): line[2] for line in map(_LISTED.match, listing) if line}
 
     def run(self, product: Product) -> Runs:
-        how = [list(MULTIPLIES).index(product.instructions), int(product.transposed), product.rows]
+        how = [list(MULTIPLIES).index(product.instructions), OPERATIONS.index(product.operation), product.rows]
         log = ["-d", "in_asm,exec,nochain", "-D", "/dev/stdout"]
         command: list[str | Path] = ["qemu-aarch64-static", "-cpu", "max", *log, self._path, *map(str, how)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as emulator:

@@ -22,6 +22,7 @@ PRODUCTS = ("linear_int4", "linear_int4_transposed")
 # Sets that multiply a few rows, or any number of them, by whole numbers.
 FEW_BY_WHOLE_NUMBERS = ("AVX2", "AVX-512", "AVX-512 VNNI", "AMX", "NEON dotprod", "NEON i8mm")
 BY_WHOLE_NUMBERS = ("NEON i8mm",)
+ROUNDING = ("AVX-512 VNNI", "NEON i8mm")  # x to 16 bits, where it may be
 VECTOR_ROWS = 8  # at most, that are few
 TOLERANCE = 2e-6  # of the norm of a row: what sums of 256, added up, leave in fp32
 
@@ -115,6 +116,33 @@ def check_product(
             assert other.workspace_bytes <= operator_workspace_bytes(name, rows)
         alike.setdefault(arithmetic(name, rows, instructions), set()).add(found.tobytes())
     all_the_same(alike)
+
+
+def check_rounded(lab: Lab, x: np.ndarray, w: Packed, adapter: Adapter | None, threads: tuple[int, ...]) -> None:
+    """A number is off by half a step at most, which is the largest of its group / 32638 or less.
+
+    Sets that round give the same bits, and others those of an exact product.
+    """
+    rows = len(x)
+    groups = np.pad(x.astype(np.float64), ((0, 0), (0, -w.columns % 32))).reshape(rows, -1, 32)
+    half_steps = np.abs(groups).max(-1) / 32638
+    weights = dense_rows(w, np.arange(len(w.codes))).double().numpy()
+    sizes = np.abs(np.pad(weights, ((0, 0), (0, -w.columns % 32)))).reshape(len(weights), -1, 32).sum(-1)
+    expected = reference("linear_int4", x, w)
+    allowed = 1.001 * half_steps @ sizes.T + TOLERANCE * (np.abs(x.astype(np.float64)) @ np.abs(weights).T)
+    if adapter is not None:
+        expected = expected + adapter.factor * (adapter.h.astype(np.float64) @ adapter.b.astype(np.float64).T)
+        allowed += TOLERANCE * np.linalg.norm(adapter.h, axis=1)[:, None] * np.abs(adapter.b).max()
+    for instructions in lab.sets:
+        (exact,) = lab.product("linear_int4", x, w, adapter, instructions=instructions).results
+        (found,) = lab.product("linear_int4_rounded", x, w, adapter, instructions=instructions).results
+        if rows > VECTOR_ROWS and instructions in ROUNDING:
+            assert (np.abs(found - expected) <= allowed).all(), instructions
+        else:
+            assert found.tobytes() == exact.tobytes(), instructions
+        for count in threads:
+            other = lab.product("linear_int4_rounded", x, w, adapter, instructions=instructions, threads=count)
+            assert other.results[0].tobytes() == found.tobytes(), f"{instructions}, {count} threads"
 
 
 def hard_rows(rows: int, columns: int) -> np.ndarray:

@@ -30,6 +30,7 @@ OPERATIONS = (
     "attention",
     "loop",
     "together",
+    "linear_int4_rounded",
 )
 # kernels::Loop
 LOOPS = ("copy", "add", "subtract", "multiply", "divide", "sigmoid", "tanh", "rsqrt", "matmul")
@@ -74,7 +75,7 @@ class Lab:
         self.best = SETS[int(best)]
 
     def product(self, name: str, x: np.ndarray, w: Packed, adapter: Adapter | None = None, **how: Any) -> Answer:
-        """`linear_int4` or `linear_int4_transposed` of x [rows, ...]."""
+        """`linear_int4`, `linear_int4_rounded` (x in 16 bits) or `linear_int4_transposed` of x [rows, ...]."""
         arrays = [x.astype(np.float32)]
         if adapter is not None:
             arrays += [adapter.h.astype(np.float32), adapter.b.astype(np.float32)]
@@ -84,7 +85,7 @@ class Lab:
                 "rank": adapter.h.shape[1],
             }
         answer = self._call(name, w, x.shape[0], arrays, **how)
-        width = w.codes.shape[0] if name == "linear_int4" else w.columns
+        width = w.columns if name == "linear_int4_transposed" else w.codes.shape[0]
         return answer.finish((x.shape[0], width))
 
     def together(

@@ -8,6 +8,7 @@ other, AMX adds products of parts, and few rows are multiplied as whole numbers,
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +29,10 @@ from tests.native.kernels_checked import (
     check_exactness,
     check_head,
     check_product,
+    check_rounded,
     check_rows_alone,
     dense_rows,
+    hard_rows,
     lab,
     packed,
     random,
@@ -119,6 +122,39 @@ def test_whole_numbers_are_as_exact_as_floats(lab: Lab, rows: int, out: int, col
     check_exactness(lab, rows, out, columns)
 
 
+@quick
+@given(st.integers(9, 150), st.integers(1, 150), st.integers(1, 600), st.sampled_from([0, 1, 8, 64]))
+def test_rounded_products_of_any_size(lab: Lab, rows: int, out: int, columns: int, rank: int) -> None:
+    adapter = random_adapter(rows, out, rank, transposed=True) if rank else None
+    check_rounded(lab, hard_rows(rows, columns), packed(out, columns), adapter, threads=(2, 3))
+
+
+@pytest.mark.parametrize(("rows", "out", "columns"), [(8, 96, 300), (128, 896, 896), (500, 64, 4864), (13, 4864, 896)])
+def test_rounded_products_of_the_sizes_of_models(lab: Lab, rows: int, out: int, columns: int) -> None:
+    check_rounded(lab, hard_rows(rows, columns), packed(out, columns), None, threads=(2, 3, 8, 11))
+
+
+def test_rounding_costs_little_of_a_row(lab: Lab) -> None:
+    """In norm, some 3e-5 of rows in which all numbers are of about one size."""
+    w = packed(300, 896)
+    for size in (1e20, 1.0, 1e-25):
+        x = size * random(20, 896, seed=1)
+        expected = reference("linear_int4", x, w)
+        for instructions in lab.sets:
+            (found,) = lab.product("linear_int4_rounded", x, w, instructions=instructions).results
+            error = np.linalg.norm(found - expected, axis=1) / np.linalg.norm(expected, axis=1)
+            assert error.max() <= 4e-5, (instructions, size)
+
+
+def test_rounded_rows_have_the_same_bits_among_any_others(lab: Lab) -> None:
+    x, w = hard_rows(40, 300), packed(100, 300)
+    for instructions in lab.sets:
+        (whole,) = lab.product("linear_int4_rounded", x, w, instructions=instructions).results
+        for first, stop in ((0, 9), (3, 17), (10, 40)):
+            (some,) = lab.product("linear_int4_rounded", x[first:stop], w, instructions=instructions).results
+            assert some.tobytes() == whole[first:stop].tobytes(), (instructions, first, stop)
+
+
 def test_a_row_has_the_same_bits_alone_and_among_others(lab: Lab) -> None:
     check_rows_alone(lab)
 
@@ -144,8 +180,8 @@ def test_products_of_the_same_rows_are_what_each_is_alone(lab: Lab, rows: int, a
 def test_what_is_not_a_number_shows_in_its_row(lab: Lab, bad: float, rows: int) -> None:
     x, w = random(rows, 300, seed=1), packed(40, 300)
     x[1, 5] = bad
-    for instructions in lab.sets:
-        (found,) = lab.product("linear_int4", x, w, instructions=instructions).results
+    for name, instructions in itertools.product(("linear_int4", "linear_int4_rounded"), lab.sets):
+        (found,) = lab.product(name, x, w, instructions=instructions).results
         assert (~np.isfinite(found)).any(1).tolist() == [row == 1 for row in range(rows)], instructions
 
 

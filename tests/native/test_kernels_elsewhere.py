@@ -14,13 +14,17 @@ import bespoke.ops  # noqa: F401  (registers the operators that serve as the ref
 from tests.native.kernels_checked import (
     ATTENTION_CASES,
     PRODUCTS,
+    ROUNDING,
+    VECTOR_ROWS,
     arithmetic,
     check_attention,
     check_elementwise,
     check_exactness,
     check_head,
     check_product,
+    check_rounded,
     check_rows_alone,
+    hard_rows,
     lab,
     loop_bits,
     packed,
@@ -59,6 +63,13 @@ def compare(lab: Lab, other: Lab, rows: int, out: int, columns: int) -> None:
             for added in (None, adapter):
                 ours = lab.product(name, x, w, added, instructions=here)
                 assert bits(ours) == bits(other.product(name, x, w, added, instructions=there)), (here, there)
+    adapter = random_adapter(rows, out, 8, transposed=True)
+    check_rounded(other, hard_rows(rows, columns), w, adapter, threads=(3,))
+    for here, there in itertools.product(*[[name for name in each.sets if name in ROUNDING] for each in (lab, other)]):
+        ours = lab.product("linear_int4_rounded", h, w, adapter, instructions=here)
+        assert rows <= VECTOR_ROWS or bits(ours) == bits(
+            other.product("linear_int4_rounded", h, w, adapter, instructions=there)
+        ), (here, there)
     check_head(other, rows, out, columns, out)
     for here, there in alike("head", rows, lab, other):
         ours = lab.head(h, w, targets, 0, state, instructions=here)

@@ -19,7 +19,7 @@ using namespace bespoke::kernels;
 
 namespace {
 
-enum : int64_t { Sets, Linear, Transposed, Embedding, Head, HeadGradient, Measure, Steps, Attend, OneLoop, Together };
+enum : int64_t { Sets, Linear, Transposed, Embedding, Head, HeadGradient, Measure, Steps, Attend, OneLoop, Together, Rounded };
 struct Request {
   int64_t operation, set, threads, rows, out, groups, first, columns, start, in_place, times, reserved;
 };
@@ -87,7 +87,7 @@ struct Copies {
   size_t turn = 0;
 };
 
-// Seconds of one product: r.start says which (Linear, Transposed, HeadGradient).
+// Seconds of one product: r.start says which (Linear, Transposed, Rounded, HeadGradient).
 void measure(const Request& r) {
   static std::map<std::pair<int64_t, int64_t>, Copies> all;
   Copies& copies = all[{r.out, r.columns}];
@@ -114,10 +114,14 @@ void measure(const Request& r) {
     timed(r.times, took,
           [&] { head_chunk(table, {w, x.data(), targets.data(), r.rows, r.columns, 0, state, state}, workspace.memory, parallel); });
   } else {
-    const bool forward = r.start == Linear;
+    const bool forward = r.start != Transposed;
+    const Precision precision = r.start == Rounded ? Precision::Rounded : Precision::Exact;
     const int64_t in = forward ? r.columns : r.out, out = forward ? r.out : r.columns;
     timed(r.times, took, [&] {
-      (forward ? linear : linear_transposed)(table, w, x.data(), in, r.rows, y.data(), out, workspace.memory, parallel, nullptr);
+      if (forward)
+        linear(table, w, x.data(), in, r.rows, y.data(), out, workspace.memory, parallel, nullptr, precision);
+      else
+        linear_transposed(table, w, x.data(), in, r.rows, y.data(), out, workspace.memory, parallel);
     });
   }
   write_array(took);
@@ -224,8 +228,9 @@ void answer(const Request& r) {
   const Weight w = {codes.data() + r.first / 2, scales.data() + r.first / 32, r.groups * 16, r.groups, r.out, r.columns};
   std::vector<double> shortest;
   const std::vector<int64_t> size = {static_cast<int64_t>(bytes)};
-  if (r.operation == Linear || r.operation == Transposed) {
-    const int64_t in = r.operation == Linear ? r.columns : r.out, out = r.operation == Linear ? r.out : r.columns;
+  if (r.operation == Linear || r.operation == Transposed || r.operation == Rounded) {
+    const bool forward = r.operation != Transposed;
+    const int64_t in = forward ? r.columns : r.out, out = forward ? r.out : r.columns;
     const auto x = read_array<float>(r.rows * in);
     // An adapter of rank `reserved`, if there is one: b transposed where `in_place`, the bits of the factor in `start`.
     const int64_t rank = r.reserved;
@@ -235,8 +240,12 @@ void answer(const Request& r) {
     std::memcpy(&lora.factor, &bits, sizeof bits);
     std::vector<float> y(static_cast<size_t>(r.rows * out));
     timed(r.times, shortest, [&] {
-      (r.operation == Linear ? linear : linear_transposed)(*table, w, x.data(), in, r.rows, y.data(), out, workspace.memory, parallel,
-                                                           rank ? &lora : nullptr);
+      const Lora* adapter = rank ? &lora : nullptr;
+      const Precision precision = r.operation == Rounded ? Precision::Rounded : Precision::Exact;
+      if (forward)
+        linear(*table, w, x.data(), in, r.rows, y.data(), out, workspace.memory, parallel, adapter, precision);
+      else
+        linear_transposed(*table, w, x.data(), in, r.rows, y.data(), out, workspace.memory, parallel, adapter);
     });
     write_array(size), write_array(shortest), write_array(y);
   } else if (r.operation == Embedding) {

@@ -6,9 +6,10 @@
 namespace bespoke::kernels {
 namespace {
 
-// A table with another product, or another one for few rows.
-Table changed(Table table, InstructionSet set, void (*product)(const Product&), bool (*vector)(const Product&)) {
-  table.set = set, table.product = product, table.vector = vector;
+// A table with another product, or another one for few rows, or one of rounded rows.
+Table changed(Table table, InstructionSet set, void (*product)(const Product&), bool (*vector)(const Product&),
+              void (*rounded)(const Product&) = nullptr) {
+  table.set = set, table.product = product, table.vector = vector, table.rounded = rounded;
   return table;
 }
 
@@ -27,7 +28,7 @@ const Table* table_of(InstructionSet which) {
       return has.avx512 ? &table : nullptr;
     }
     case InstructionSet::Avx512Vnni: {
-      static const Table table = changed(avx512_table, which, avx512_table.product, avx512_vnni_vector);
+      static const Table table = changed(avx512_table, which, avx512_table.product, avx512_vnni_vector, avx512_vnni_rounded);
       return has.vnni ? &table : nullptr;
     }
 #if defined(BESPOKE_AMX)
@@ -44,7 +45,7 @@ const Table* table_of(InstructionSet which) {
       return has.dotprod ? &table : nullptr;
     }
     case InstructionSet::NeonI8mm: {
-      static const Table table = changed(neon_table, which, neon_i8mm_product, neon_dot_vector);
+      static const Table table = changed(neon_table, which, neon_i8mm_product, neon_dot_vector, neon_i8mm_rounded);
       return has.i8mm ? &table : nullptr;
     }
 #endif

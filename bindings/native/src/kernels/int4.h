@@ -95,10 +95,14 @@ const Table* table_of(InstructionSet which);
 InstructionSet instruction_set(const Table& table);
 const char* name_of(InstructionSet which);
 
+// How exact x W^T is. Exact: as fp32 in norm. Rounded: where less time is taken so, x is rounded to 16 bits, which costs some 3e-5 of a
+// row in norm.
+enum class Precision { Exact, Rounded };
+
 // y [rows, out] = x [rows, columns] W^T, plus the share of `lora` where it is not null. Strides count floats. `workspace` has
 // `product_workspace_bytes()` bytes, aligned to 64; the same number as operator_workspace_bytes in sdk/bespoke/ops/operators.py.
 void linear(const Table& table, const Weight& w, const float* x, int64_t x_stride, int64_t rows, float* y, int64_t y_stride,
-            void* workspace, const Parallel& parallel, const Lora* lora = nullptr);
+            void* workspace, const Parallel& parallel, const Lora* lora = nullptr, Precision precision = Precision::Exact);
 // One of several products of the same rows: y [rows, w.out]. All weights have the same number of columns.
 struct Linear {
   Weight w;

@@ -26,12 +26,12 @@ const Parallel serial = {run_serially, nullptr, 1};
 size_t product_workspace_bytes() { return SCRATCH_BYTES; }
 
 void linear(const Table& table, const Weight& w, const float* x, int64_t x_stride, int64_t rows, float* y, int64_t y_stride,
-            void* workspace, const Parallel& parallel, const Lora* lora) {
+            void* workspace, const Parallel& parallel, const Lora* lora, Precision precision) {
   if (rows <= 0 || w.out <= 0) return;
   const Product product = {Direction::Forward, w, {x, x_stride, rows, y, y_stride, nullptr}, static_cast<char*>(workspace), parallel, lora,
                            table.add_lora};
   if (rows <= VECTOR_ROWS && table.vector && table.vector(product)) return;
-  table.product(product);
+  (precision == Precision::Rounded && table.rounded ? table.rounded : table.product)(product);
 }
 
 void linears(const Table& table, const Linear* products, size_t count, const float* x, int64_t rows, void* workspace,

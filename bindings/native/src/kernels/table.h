@@ -83,6 +83,7 @@ struct Table {
   // x W^T of at most VECTOR_ROWS rows, and those behind `also`; false: there is too little scratch for rows of this length. Null: `product`
   // is as fast.
   bool (*vector)(const Product& product);
+  void (*rounded)(const Product& product);  // x W^T with Precision::Rounded. Null: `product` is as fast
   AddLora add_lora;
   void (*row)(const Weight& w, int64_t row, float* y);
   void (*softmax)(const Softmax& s, int64_t begin, int64_t end);
@@ -98,10 +99,12 @@ extern const Table baseline_table;
 extern const Table avx2_table, avx512_table;
 void amx_product(const Product& product);
 bool avx512_vnni_vector(const Product& product);
+void avx512_vnni_rounded(const Product& product);
 #elif defined(__aarch64__)
 extern const Table neon_table;
 bool neon_dot_vector(const Product& product);
 void neon_i8mm_product(const Product& product);
+void neon_i8mm_rounded(const Product& product);
 #endif
 
 }  // namespace bespoke::kernels

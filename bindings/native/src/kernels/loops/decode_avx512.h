@@ -23,6 +23,16 @@ struct DecodeByTable {
     return _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i*)(q + 3 * next)), 3);
   }
 
+  // Eight nibbles of all 16 rows in each of y.
+  static void sixteen_rows(const uint8_t* q, int64_t stride, __m512i (&y)[4]) {
+    __m512i x[4];  // rows 4 i + j in the i-th quarter of x[j]
+    UNROLL for (int j = 0; j < 4; j++) x[j] = four_rows(q + j * stride, 4 * stride);
+    const __m512i a = _mm512_unpacklo_epi32(x[0], x[1]), b = _mm512_unpackhi_epi32(x[0], x[1]);
+    const __m512i d = _mm512_unpacklo_epi32(x[2], x[3]), e = _mm512_unpackhi_epi32(x[2], x[3]);
+    y[0] = _mm512_unpacklo_epi64(a, d), y[1] = _mm512_unpackhi_epi64(a, d);
+    y[2] = _mm512_unpacklo_epi64(b, e), y[3] = _mm512_unpackhi_epi64(b, e);
+  }
+
   // 32 rows of W, the group at column k of them, transposed into the columns of 32 rows of the panel.
   static void decode_transposed(const Rows& w, int64_t k, float* o, int64_t strip) {
     const int64_t stride = w.codes_stride;
@@ -32,13 +42,8 @@ struct DecodeByTable {
       uint16_t halves[16];
       UNROLL for (int i = 0; i < 16; i++) halves[i] = h[i * w.scales_stride];
       const vec scale = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)halves));
-      // Rows 4 i + j in the i-th quarter of x[j]; then eight nibbles of all 16 rows in each of y.
-      __m512i x[4], y[4];
-      UNROLL for (int j = 0; j < 4; j++) x[j] = four_rows(q + j * stride, 4 * stride);
-      const __m512i a = _mm512_unpacklo_epi32(x[0], x[1]), b = _mm512_unpackhi_epi32(x[0], x[1]);
-      const __m512i d = _mm512_unpacklo_epi32(x[2], x[3]), e = _mm512_unpackhi_epi32(x[2], x[3]);
-      y[0] = _mm512_unpacklo_epi64(a, d), y[1] = _mm512_unpackhi_epi64(a, d);
-      y[2] = _mm512_unpacklo_epi64(b, e), y[3] = _mm512_unpackhi_epi64(b, e);
+      __m512i y[4];
+      sixteen_rows(q, stride, y);
       UNROLL for (int j = 0; j < 4; j++) UNROLL for (int i = 0; i < 8; i++)
           S::store(o + (8 * j + i) * S::NR, _mm512_permutexvar_ps(_mm512_srli_epi32(y[j], 4 * i), nibble_values()) * scale);
     }

@@ -28,14 +28,18 @@ static inline void cut_group(const float* x, float up, int32x4_t (&v)[8]) {
 }
 
 // The digits of 16 numbers, the highest first.
-static inline void digits_of(const int32x4_t* x, int8x16_t (&digit)[DIGITS]) {
-  const int32x4_t offset = vdupq_n_s32(DIGIT_OFFSET);
+template <int D>
+static inline void digits_of(const int32x4_t* x, int8x16_t (&digit)[D]) {
+  const int32x4_t offset = vdupq_n_s32(DIGIT_OFFSET<D>);
   int16x8_t v[4];
   UNROLL for (int i = 0; i < 4; i++) v[i] = vreinterpretq_s16_s32(vaddq_s32(x[i], offset));
   const int8x16_t l0 = vreinterpretq_s8_s16(vuzp1q_s16(v[0], v[1])), l1 = vreinterpretq_s8_s16(vuzp1q_s16(v[2], v[3]));
-  const int8x16_t h0 = vreinterpretq_s8_s16(vuzp2q_s16(v[0], v[1])), h1 = vreinterpretq_s8_s16(vuzp2q_s16(v[2], v[3]));
   const int8x16_t flip = vdupq_n_s8(-128);
-  digit[0] = veorq_s8(vuzp1q_s8(h0, h1), flip), digit[1] = veorq_s8(vuzp2q_s8(l0, l1), flip), digit[2] = veorq_s8(vuzp1q_s8(l0, l1), flip);
+  digit[D - 2] = veorq_s8(vuzp2q_s8(l0, l1), flip), digit[D - 1] = veorq_s8(vuzp1q_s8(l0, l1), flip);
+  if constexpr (D == 3) {
+    const int8x16_t h0 = vreinterpretq_s8_s16(vuzp2q_s16(v[0], v[1])), h1 = vreinterpretq_s8_s16(vuzp2q_s16(v[2], v[3]));
+    digit[0] = veorq_s8(vuzp1q_s8(h0, h1), flip);
+  }
 }
 
 static inline int8x16_t low_halves(int8x16_t a, int8x16_t b) {

@@ -61,13 +61,13 @@ struct RowsX86 {
       for (int g = 0; g < N; g++) {
         float own[GROUP];
         const float* a = group_of(x, k + g * GROUP, K, own);
-        const Scale scale = scale_for(top_of(a));
+        const Scale scale = scale_for<DIGITS>(top_of(a));
         __m256i v[4];
         UNROLL for (int i = 0; i < 4; i++) v[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(a + 8 * i), _mm256_set1_ps(scale.up)));
         const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(v[0], v[1]), _mm256_add_epi32(v[2], v[3]));
         groups.eight[g] = static_cast<int32_t>(8 * static_cast<uint32_t>(sum_of(sum)));
         groups.scale[g] = scale.down;
-        UNROLL for (int i = 0; i < 4; i++) v[i] = _mm256_add_epi32(v[i], _mm256_set1_epi32(DIGIT_OFFSET));
+        UNROLL for (int i = 0; i < 4; i++) v[i] = _mm256_add_epi32(v[i], _mm256_set1_epi32(DIGIT_OFFSET<DIGITS>));
         UNROLL for (int d = 0; d < DIGITS; d++)
             put_digit(v, 8 * (DIGITS - 1 - d), groups.digits[d][0] + 16 * g, groups.digits[d][1] + 16 * g);
       }

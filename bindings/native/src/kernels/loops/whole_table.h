@@ -13,6 +13,7 @@ static constexpr Table whole_table(InstructionSet set, decltype(Table::product) 
   return {set,
           product,
           vector,
+          nullptr,
           Loops::add_lora,
           Loops::row,
           Exponentials<S>::softmax,

@@ -18,7 +18,7 @@ void cut(const float* x, int64_t K, char* to) {
     Group& group = *reinterpret_cast<Group*>(to);
     float own[GROUP];
     const float* a = group_of(x, k, K, own);
-    const Scale scale = scale_for(top_of(a));
+    const Scale scale = scale_for<DIGITS>(top_of(a));
     int32x4_t v[8], sum = vdupq_n_s32(0);
     cut_group(a, scale.up, v);
     UNROLL for (int i = 0; i < 8; i++) sum = vaddq_s32(sum, v[i]);

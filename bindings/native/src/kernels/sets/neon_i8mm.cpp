@@ -13,11 +13,12 @@ constexpr int STEPS = GROUP / 8;            // it takes eight summands of each
 constexpr int64_t GROUPS = DEPTH / GROUP;
 constexpr int64_t ROWS = 2 * PAIRS, COLUMNS = 2 * COLUMN_PAIRS;
 
-// ROWS rows of DEPTH summands.
+// ROWS rows of DEPTH summands, in numbers of D digits.
+template <int D>
 struct Rows4 {
   struct Group {
-    int8x16_t digits[DIGITS][STEPS][PAIRS];  // eight summands of a row, then of the next
-    float32x4_t scale[PAIRS];                // row, row, next, next
+    int8x16_t digits[D][STEPS][PAIRS];  // eight summands of a row, then of the next
+    float32x4_t scale[PAIRS];           // row, row, next, next
   } group[GROUPS];
 };
 
@@ -33,24 +34,25 @@ static_assert(LORA_PANEL_BYTES <= sizeof(Panel) && sizeof(Panel) <= PANEL_BYTES)
 // Columns of a pair are two apart, so that zips give four neighbours.
 constexpr int64_t first_column(int pair) { return pair / 2 * 4 + pair % 2; }
 
+template <int D>
 void prepare(const Operands& o, int64_t t, int64_t K, char* to) {
-  Rows4& rows = *reinterpret_cast<Rows4*>(to);
+  Rows4<D>& rows = *reinterpret_cast<Rows4<D>*>(to);
   for (int64_t k = 0, g = 0; k < K; k += GROUP, g++)
     for (int p = 0; p < PAIRS; p++) {
-      int8x16_t digit[2][2][DIGITS];  // of the two rows: of even summands, of odd ones
+      int8x16_t digit[2][2][D];  // of the two rows: of even summands, of odd ones
       float scales[4];
       for (int r = 0; r < 2; r++) {
         float own[GROUP] = {};
         const int64_t row = t + 2 * p + r;
         const float* a = row < o.rows ? group_of(o.a + row * o.a_stride, k, K, own) : own;
-        const Scale scale = scale_for(top_of(a));
+        const Scale scale = scale_for<D>(top_of(a));
         int32x4_t v[8];
         cut_group(a, scale.up, v);
         digits_of(v, digit[r][0]), digits_of(v + 4, digit[r][1]);
         scales[2 * r] = scales[2 * r + 1] = scale.down;
       }
-      Rows4::Group& group = rows.group[g];
-      UNROLL for (int d = 0; d < DIGITS; d++) UNROLL for (int odd = 0; odd < 2; odd++) {
+      typename Rows4<D>::Group& group = rows.group[g];
+      UNROLL for (int d = 0; d < D; d++) UNROLL for (int odd = 0; odd < 2; odd++) {
         group.digits[d][2 * odd][p] = low_halves(digit[0][odd][d], digit[1][odd][d]);
         group.digits[d][2 * odd + 1][p] = high_halves(digit[0][odd][d], digit[1][odd][d]);
       }
@@ -83,15 +85,15 @@ void unpack(const Rows& w, int64_t k, Panel& panel) {
 }
 
 // Columns [0, n) of c, n at most COLUMNS, (+)= 2 R rows from row t on times the columns of a panel.
-template <int R>
-void tile(const Rows4& rows, const Panel::Group* columns, int64_t groups, const Operands& o, int64_t t, float* c, int64_t n) {
+template <int R, int D>
+void tile(const Rows4<D>& rows, const Panel::Group* columns, int64_t groups, const Operands& o, int64_t t, float* c, int64_t n) {
   float32x4_t sum[R][COLUMN_PAIRS];
   UNROLL for (int r = 0; r < R; r++) UNROLL for (int q = 0; q < COLUMN_PAIRS; q++) sum[r][q] = vdupq_n_f32(0);
   for (int64_t g = 0; g < groups; g++) {
-    const Rows4::Group& a = rows.group[g];
+    const typename Rows4<D>::Group& a = rows.group[g];
     const Panel::Group& b = columns[g];
     int32x4_t s[R][COLUMN_PAIRS];
-    UNROLL for (int d = 0; d < DIGITS; d++) {
+    UNROLL for (int d = 0; d < D; d++) {
       UNROLL for (int r = 0; r < R; r++) UNROLL for (int q = 0; q < COLUMN_PAIRS; q++) s[r][q] =
           d ? vshlq_n_s32(s[r][q], 8) : vdupq_n_s32(0);
       UNROLL for (int k = 0; k < STEPS; k++) {
@@ -125,8 +127,9 @@ void tile(const Rows4& rows, const Panel::Group* columns, int64_t groups, const 
 }
 
 // Columns [n0, n1) of x W^T
+template <int D>
 void forward(const Weight& w, int64_t n0, int64_t n1, const Operands& x, const char* prepared, char* memory) {
-  const Rows4* rows = reinterpret_cast<const Rows4*>(prepared);
+  const Rows4<D>* rows = reinterpret_cast<const Rows4<D>*>(prepared);
   Panel& panel = *reinterpret_cast<Panel*>(memory);
   const int64_t groups = (w.columns + GROUP - 1) / GROUP;
   Gathered last;
@@ -135,19 +138,22 @@ void forward(const Weight& w, int64_t n0, int64_t n1, const Operands& x, const c
     for (int64_t g = 0; g < groups; g++) unpack(from, g * GROUP, panel);
     for (int64_t t = 0; t < x.rows; t += ROWS)
       for (int64_t s = 0; s < BLOCK && n + s < n1; s += COLUMNS)
-        (x.rows - t > 2 ? tile<2> : tile<1>)(rows[t / ROWS], panel.group[s / COLUMNS], groups, x, t, x.c + n + s, n1 - n - s);
+        (x.rows - t > 2 ? tile<2, D> : tile<1, D>)(rows[t / ROWS], panel.group[s / COLUMNS], groups, x, t, x.c + n + s, n1 - n - s);
   }
 }
 
-constexpr PreparedLoops loops = {ROWS, sizeof(Rows4) / ROWS, sizeof(Panel), 2, prepare, forward, nullptr};
+template <int D>
+constexpr PreparedLoops loops = {ROWS, sizeof(Rows4<D>) / ROWS, sizeof(Panel), 2, prepare<D>, forward<D>, nullptr};
 
 }  // namespace
 
 void neon_i8mm_product(const Product& product) {
   if (product.direction == Direction::Forward)
-    prepared_product(loops, product);
+    prepared_product(loops<DIGITS>, product);
   else
     neon_table.product(product);
 }
+
+void neon_i8mm_rounded(const Product& product) { prepared_product(loops<ROUNDED_DIGITS>, product); }
 
 }  // namespace bespoke::kernels
