@@ -272,7 +272,7 @@ bool execute(fuzz::MemoryBundle& bundle, Case& one, Random& random, fuzz::Seen& 
       std::vector<int64_t> prompt;
       for (uint64_t n = 1 + random(static_cast<uint64_t>(bundle.manifest().context_length)); n > 0; n--)
         prompt.push_back(static_cast<int64_t>(random(static_cast<uint64_t>(one.vocab_size))));
-      machine.next_token_logits(prompt, adapter.source);
+      machine.next_token_logits(prompt, adapter.source, kernels::Precision::Rounded);
       mark(plan, static_cast<int>(Section::prefill), seen);
       mark(plan, static_cast<int>(Section::decode), seen);
       if (!has(Section::decode_rows)) return true;

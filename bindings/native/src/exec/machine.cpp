@@ -3,6 +3,7 @@
 
 #include "format/plan/plan_check.h"
 #include "format/plan/plan_rules.h"
+#include "kernels/precision.h"
 
 #include <algorithm>
 #include <cstring>
@@ -197,7 +198,8 @@ std::map<std::string, double> Machine::seconds_by_stage() const {
   return seconds;
 }
 
-void Machine::prefill(const std::vector<int64_t>& tokens, int64_t position, const AdapterView& adapter) {
+void Machine::prefill(const std::vector<int64_t>& tokens, int64_t position, const AdapterView& adapter, kernels::Precision precision) {
+  const kernels::RunsWith with(precision);
   for (auto next = tokens.begin(); next != tokens.end();) {
     const bool fits = position + chunk() <= context_length_;
     const ptrdiff_t count = fits ? std::min(tokens.end() - next, static_cast<ptrdiff_t>(chunk())) : 1;
@@ -236,8 +238,9 @@ void Machine::run_prompt(Section section, const std::vector<int64_t>& tokens, in
   interpreters_.at(chunk()).run(section, with);
 }
 
-std::vector<float> Machine::next_token_logits(const std::vector<int64_t>& prompt, const AdapterView& adapter) {
-  prefill({prompt.begin(), prompt.end() - 1}, 0, adapter);
+std::vector<float> Machine::next_token_logits(const std::vector<int64_t>& prompt, const AdapterView& adapter,
+                                              kernels::Precision precision) {
+  prefill({prompt.begin(), prompt.end() - 1}, 0, adapter, precision);
   const std::vector<float> logits = decode(prompt.back(), static_cast<int64_t>(prompt.size()) - 1, adapter);
   buffers_->end_session();
   return logits;

@@ -58,8 +58,9 @@ class Machine : public Steps {
   void step_along(const Direction& direction);
 
   // Tokens from `position` on go into the KV cache in chunks; the last one is padded where the cache has room for it, else it goes
-  // token by token. Throws Abandoned, Error.
-  void prefill(const std::vector<int64_t>& tokens, int64_t position, const AdapterView& adapter);
+  // token by token. What answers keep of a prompt may be rounded. Throws Abandoned, Error.
+  void prefill(const std::vector<int64_t>& tokens, int64_t position, const AdapterView& adapter,
+               kernels::Precision precision = kernels::Precision::Rounded);
   // One token goes into the KV cache: the logits of the next. They are the machine's, and valid until its next call, as all logits are.
   const std::vector<float>& decode(int64_t token, int64_t position, const AdapterView& adapter);
   // Up to `rows` tokens go into the KV cache in one run: the logits of what follows the first. Fewer are padded, and what is padded is
@@ -69,7 +70,7 @@ class Machine : public Steps {
   int64_t rows() const { return rows_; }  // 0: the plan has no section for that
   bool has_room_for_rows(int64_t position) const { return rows_ && position + rows_ <= context_length_; }
   // Of the token after `prompt`; nothing stays in the cache.
-  std::vector<float> next_token_logits(const std::vector<int64_t>& prompt, const AdapterView& adapter);
+  std::vector<float> next_token_logits(const std::vector<int64_t>& prompt, const AdapterView& adapter, kernels::Precision precision);
   int64_t chunk() const { return plans_.front().sequence_length; }  // tokens that `prefill` takes at a time
 
   Buffers& buffers() { return *buffers_; }  // for tests, which look at what lies around values

@@ -272,24 +272,30 @@ class MethodRun : private Held {  // one method at one sequence length
   std::vector<Batch> batches_;  // the same one, as often as a step takes it
 };
 
-// The last token of the first row, from a prefill of those before it and one decode, and from one decode of the last ones together.
+constexpr double kRounded = 100;  // times the tolerance of exact products, for a prompt whose products are rounded to 16 bits
+
+// The last token of the first row, from a prefill of those before it and one decode, and from one decode of the last ones together. A
+// prompt is rounded as answers do it, too.
 void prove_answer(Machine& machine, const Golden& golden, const GoldenAdapter& adapter, const Passed& passed) {
   const std::vector<int64_t> prompt(golden.tokens, golden.tokens + golden.row_tokens - 1);
   const int64_t target = golden.tokens[golden.row_tokens - 1];
   Held held("The plan for answers", "generation", machine.chunk(), passed);
-  const auto hold = [&](const std::string& what, const std::vector<float>& logits) {
+  const auto hold = [&](const std::string& what, const std::vector<float>& logits, double more = 1) {
     if (static_cast<int64_t>(logits.size()) <= target)
       throw held.mismatch(what, std::to_string(logits.size()) + " logits", "one for each token");
     const double highest = *std::max_element(logits.begin(), logits.end());
     double sum = 0;
     for (float logit : logits) sum += std::exp(static_cast<double>(logit) - highest);
-    held.hold(what, {golden.next_token_loss}, {highest + std::log(sum) - static_cast<double>(logits[static_cast<size_t>(target)])});
+    const Known wanted = {golden.next_token_loss.value, golden.next_token_loss.tolerance * more};
+    held.hold(what, {wanted}, {highest + std::log(sum) - static_cast<double>(logits[static_cast<size_t>(target)])});
   };
-  hold("next-token loss of prefill and decode", machine.next_token_logits(prompt, adapter.view()));
+  const auto exact = kernels::Precision::Exact, rounded = kernels::Precision::Rounded;
+  hold("next-token loss of prefill and decode", machine.next_token_logits(prompt, adapter.view(), exact));
+  hold("next-token loss of a rounded prefill and decode", machine.next_token_logits(prompt, adapter.view(), rounded), kRounded);
   if (!machine.has_room_for_rows(0)) return;
   const auto last = std::min<ptrdiff_t>(machine.rows(), static_cast<ptrdiff_t>(prompt.size()));
   const auto first = prompt.end() - last;
-  machine.prefill({prompt.begin(), first}, 0, adapter.view());
+  machine.prefill({prompt.begin(), first}, 0, adapter.view(), exact);
   machine.decode_rows({first, prompt.end()}, first - prompt.begin(), adapter.view());
   hold("next-token loss of prefill and decode_rows", machine.row_logits(last - 1));
 }

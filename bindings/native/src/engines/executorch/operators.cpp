@@ -10,6 +10,7 @@
 
 #include "engines/executorch/threads.h"
 #include "kernels/int4.h"
+#include "kernels/precision.h"
 
 namespace bespoke {
 namespace {
@@ -134,9 +135,13 @@ void product(const Call& call, Stack stack, bool transposed, bool adapted) {
   if (adapted)
     lora = lora_of(call.tensor(5, ScalarType::Float), call.tensor(6, ScalarType::Float), call.integer(7) != 0, call.number(8), rows, out);
   const kernels::Parallel parallel = threads();
-  if (void* workspace = call.workspace(kernels::product_workspace_bytes()))
-    (transposed ? kernels::linear_transposed : kernels::linear)(table(), w, x.const_data_ptr<float>(), in, rows, y, out, workspace,
-                                                                parallel, adapted ? &lora : nullptr);
+  const kernels::Lora* adapter = adapted ? &lora : nullptr;
+  void* workspace = call.workspace(kernels::product_workspace_bytes());
+  if (!workspace) return;
+  if (transposed)
+    kernels::linear_transposed(table(), w, x.const_data_ptr<float>(), in, rows, y, out, workspace, parallel, adapter);
+  else
+    kernels::linear(table(), w, x.const_data_ptr<float>(), in, rows, y, out, workspace, parallel, adapter, kernels::precision_of_run);
 }
 
 void linear(const Call& call, Stack stack) { product(call, stack, false, false); }
