@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers of the device core and of llama.cpp from the same int4 weights, in turns, and the rate at which memory is read.
 
+llama.cpp answers without the adapter, which the core always reads, and with it.
+
 llama.cpp is compiled for this processor without AMX, whose path it ends in with an illegal instruction on virtual machines, and for
 AVX2 alone: `make llama`.
 """
@@ -23,7 +25,7 @@ from tests.conftest import REPOSITORY
 ROUNDS = 3
 THREADS = len(os.sched_getaffinity(0))
 OURS, WITH_AMX, INT8 = "device core", "device core, AMX", "device core, `xnnpack_qb4w`"
-PEER, MEMORY = "llama.cpp", "memory"
+PEER, PEER_ADAPTED, MEMORY = "llama.cpp", "llama.cpp with the adapter", "memory"
 LLAMA_AVX2 = REPOSITORY / ".cache" / "llama_avx2"  # packages
 MOST_ANONYMOUS = 15_000_000  # beside the KV cache: the budget that the bundle is built for
 OUR_KV, THEIR_KV = 4, 2  # bytes of a number in the KV cache
@@ -53,6 +55,9 @@ def bundles_and_base(name: str) -> tuple[dict[str, Path], Path]:
         for way, settings in ways.items():
             Personalizer(model, [], context=CONTEXT, text=False, data=None, **settings).build(partial / way)
         bespoke.export_base(partial / "bundle", partial / "base")
+        with bespoke.PersonalModel.open(partial / "bundle", partial / "state", engine="executorch") as opened:
+            opened.export_adapter(partial / "base", "gguf", base=True)
+        shutil.rmtree(partial / "state")
         partial.rename(folder)
     return {OURS: folder / "bundle", INT8: folder / "int8"}, folder / "base" / "base.gguf"
 
@@ -60,6 +65,7 @@ def bundles_and_base(name: str) -> tuple[dict[str, Path], Path]:
 def answers_in_turns(name: str, state: Path, *, avx2_only: bool = False) -> dict[str, list[dict[str, Any]]]:
     """What each of them reported, round by round. Where there is AMX, the core answers with and without it."""
     bundles, base = bundles_and_base(name)
+    adapter = base.parent / "adapter.gguf"
     vocab_size = json.loads((bundles[OURS] / "manifest.json").read_text())["text"]["vocab_size"]
     plain = AVX2_ONLY if avx2_only else {MASK: "amx"}
     ways = [(OURS, OURS, plain), (INT8, INT8, plain)]
@@ -79,7 +85,10 @@ def answers_in_turns(name: str, state: Path, *, avx2_only: bool = False) -> dict
             )
             for number, (runner, bundle, environment) in enumerate(ways)
         ),
-        PacedPython(PEER, "tests.benchmarks.llama_cpp_answer", theirs, THREADS, **packages),
+        *(
+            PacedPython(runner, "tests.benchmarks.llama_cpp_answer", theirs | {"adapter": file}, THREADS, **packages)
+            for runner, file in ((PEER, None), (PEER_ADAPTED, str(adapter)))
+        ),
     ]
     take_turns(runners, ROUNDS)
     return {runner.name: runner.reports[-ROUNDS:] for runner in runners}

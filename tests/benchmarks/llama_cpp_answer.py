@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Child process: llama.cpp with the base that `bespoke.export_base` wrote answers a prompt of each length at each turn.
 
-    python -m tests.benchmarks.llama_cpp_answer '{"base": FILE, "threads": 2, "vocab_size": 151936}'
+    python -m tests.benchmarks.llama_cpp_answer '{"base": FILE, "adapter": null, "threads": 2, "vocab_size": 151936}'
 
-Needs llama-cpp-python, which compiles llama.cpp for this processor (`make llama`). Settings are llama.cpp's own. Reports as
-our_answer; of the memory what was there before the model was loaded, Python's, is taken off.
+With a file for "adapter" it answers with that, too. Needs llama-cpp-python, which compiles llama.cpp for this processor (`make
+llama`). Settings are llama.cpp's own. Reports as our_answer; of the memory what was there before the model was loaded, Python's,
+is taken off.
 """
 
 from __future__ import annotations
@@ -36,6 +37,11 @@ def main(settings: dict[str, Any]) -> None:
     context = llama_cpp.llama_init_from_model(model, asked)
     assert model, "llama.cpp did not load the model"
     assert context, "llama.cpp made no context"
+    if settings["adapter"]:
+        adapter = llama_cpp.llama_adapter_lora_init(model, settings["adapter"].encode())
+        assert adapter, "llama.cpp did not load the adapter"
+        adapters, scales = (llama_cpp.llama_adapter_lora_p_ctypes * 1)(adapter), (ctypes.c_float * 1)(1.0)
+        assert llama_cpp.llama_set_adapters_lora(context, adapters, 1, scales) == 0
     vocab_size = settings["vocab_size"]
 
     def after(tokens: list[int]) -> int:

@@ -21,6 +21,7 @@ from tests.benchmarks.answer_turns import (
     OUR_KV,
     OURS,
     PEER,
+    PEER_ADAPTED,
     ROUNDS,
     THREADS,
     answers_in_turns,
@@ -41,8 +42,10 @@ HEADER = (
     "engine",
     "prefill, tokens a second",
     "times llama.cpp",
+    "with the adapter",
     "decode, tokens a second",
     "times llama.cpp in decode",
+    "with the adapter, in decode",
     "share of the memory's bandwidth",
     "anonymous memory, MB",
     "pages of files, MB",
@@ -97,21 +100,23 @@ def test_answers_compared_with_llama_cpp(avx2_only: bool, tmp_path: Path, monkey
         f"{MOST_ANONYMOUS / 1e6:.0f} MB; llama.cpp's cache is fp16. Medians of {ROUNDS} rounds; times llama.cpp: of the ratios "
         f"within rounds. {' '.join(notes)} Share: the weights' bytes times the tokens a second, against the rate at which torch "
         "sums a gigabyte. llama.cpp is compiled for this processor, has its own settings, and repacks weights into anonymous "
-        f"memory where that makes it faster. {INT8}: XNNPACK's products of int8, with weights that it packs again into a file.",
+        "memory where that makes it faster. The adapter is the bundle's initial one, in fp32 for both; the core reads it for "
+        f"every answer. {INT8}: XNNPACK's products of int8, with weights that it packs again into a file.",
         machine=this_machine(THREADS),
     )
     assert not problems, "\n".join(problems)
 
 
 def speeds(reports: dict[str, list[dict[str, Any]]], engine: str, number: int, gigabytes: float) -> list[Cell]:
-    """Prefill and decode, each with its ratio to llama.cpp's, and the share that `gigabytes` a token are of what can be read."""
+    """Prefill and decode, each with its ratios to llama.cpp's, and the share that `gigabytes` a token are of what can be read."""
     cells: list[Cell] = []
     for rate in (prefill_rate, decode_rate):
-        ours, theirs = (
-            [rate(report["answers"][number], PROMPTS[number]) for report in reports[one]] for one in (engine, PEER)
+        ours, *theirs = (
+            [rate(report["answers"][number], PROMPTS[number]) for report in reports[one]]
+            for one in (engine, PEER, PEER_ADAPTED)
         )
         median = statistics.median(ours)
-        cells += [median, None if engine == PEER else paired_ratio(ours, theirs)]
+        cells += [median, *(None if engine in (PEER, PEER_ADAPTED) else paired_ratio(ours, peer) for peer in theirs)]
     return [*cells, f"{median * gigabytes:.0%}"]
 
 
