@@ -40,7 +40,8 @@ def bundles_and_base(name: str) -> tuple[dict[str, Path], Path]:
     from bespoke import Budget, Personalizer
     from bespoke.model.families import read_config
 
-    folder = BUNDLES / f"{name}_answers_{sources_digest(*BUNDLE_SOURCES)}"
+    digest = sources_digest(*BUNDLE_SOURCES, "tests/benchmarks/answer_turns.py")  # which makes what is kept
+    folder = BUNDLES / f"{name}_answers_{digest}"
     if not folder.is_dir():
         for old in BUNDLES.glob(f"{name}_answers_*"):
             shutil.rmtree(old)

@@ -22,7 +22,7 @@ PRODUCTS = ("linear_int4", "linear_int4_transposed")
 # Sets that multiply a few rows, or any number of them, by whole numbers.
 FEW_BY_WHOLE_NUMBERS = ("AVX2", "AVX-512", "AVX-512 VNNI", "AMX", "NEON dotprod", "NEON i8mm")
 BY_WHOLE_NUMBERS = ("NEON i8mm",)
-ROUNDING = ("AVX-512 VNNI", "NEON i8mm")  # x to 16 bits, where it may be
+ROUNDING, ROUNDED = ("AVX-512 VNNI", "NEON i8mm"), "16 bits"  # sets that round x, where it may be rounded
 VECTOR_ROWS = 8  # at most, that are few
 TOLERANCE = 2e-6  # of the norm of a row: what sums of 256, added up, leave in fp32
 
@@ -66,7 +66,9 @@ def dense_rows(w: Packed, tokens: np.ndarray) -> torch.Tensor:
 
 def arithmetic(name: str, rows: int, instructions: str) -> str:
     """How a set computes a product, or the head: sets with the same arithmetic give the same bits."""
-    forward = name == "linear_int4"
+    if name == "linear_int4_rounded" and rows > VECTOR_ROWS and instructions in ROUNDING:
+        return ROUNDED
+    forward = name in ("linear_int4", "linear_int4_rounded")
     if instructions == "baseline":
         return "rounded products"
     if instructions in BY_WHOLE_NUMBERS and (forward or name == "head"):
@@ -123,26 +125,33 @@ def check_rounded(lab: Lab, x: np.ndarray, w: Packed, adapter: Adapter | None, t
 
     Sets that round give the same bits, and others those of an exact product.
     """
-    rows = len(x)
-    groups = np.pad(x.astype(np.float64), ((0, 0), (0, -w.columns % 32))).reshape(rows, -1, 32)
-    half_steps = np.abs(groups).max(-1) / 32638
     weights = dense_rows(w, np.arange(len(w.codes))).double().numpy()
-    sizes = np.abs(np.pad(weights, ((0, 0), (0, -w.columns % 32)))).reshape(len(weights), -1, 32).sum(-1)
+    half_steps, sizes = by_group(x).max(-1) / 32638, by_group(weights).sum(-1)
     expected = reference("linear_int4", x, w)
     allowed = 1.001 * half_steps @ sizes.T + TOLERANCE * (np.abs(x.astype(np.float64)) @ np.abs(weights).T)
     if adapter is not None:
         expected = expected + adapter.factor * (adapter.h.astype(np.float64) @ adapter.b.astype(np.float64).T)
         allowed += TOLERANCE * np.linalg.norm(adapter.h, axis=1)[:, None] * np.abs(adapter.b).max()
+    alike: dict[str, set[bytes]] = {}
     for instructions in lab.sets:
         (exact,) = lab.product("linear_int4", x, w, adapter, instructions=instructions).results
         (found,) = lab.product("linear_int4_rounded", x, w, adapter, instructions=instructions).results
-        if rows > VECTOR_ROWS and instructions in ROUNDING:
+        way = arithmetic("linear_int4_rounded", len(x), instructions)
+        if way == ROUNDED:
             assert (np.abs(found - expected) <= allowed).all(), instructions
         else:
             assert found.tobytes() == exact.tobytes(), instructions
         for count in threads:
             other = lab.product("linear_int4_rounded", x, w, adapter, instructions=instructions, threads=count)
             assert other.results[0].tobytes() == found.tobytes(), f"{instructions}, {count} threads"
+        alike.setdefault(way, set()).add(found.tobytes())
+    all_the_same(alike)
+
+
+def by_group(values: np.ndarray) -> np.ndarray:
+    """The sizes of [rows, columns] as [rows, groups, 32]."""
+    whole = np.pad(np.abs(values.astype(np.float64)), ((0, 0), (0, -values.shape[1] % 32)))
+    return whole.reshape(len(values), -1, 32)
 
 
 def hard_rows(rows: int, columns: int) -> np.ndarray:

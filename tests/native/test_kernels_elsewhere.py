@@ -14,8 +14,6 @@ import bespoke.ops  # noqa: F401  (registers the operators that serve as the ref
 from tests.native.kernels_checked import (
     ATTENTION_CASES,
     PRODUCTS,
-    ROUNDING,
-    VECTOR_ROWS,
     arithmetic,
     check_attention,
     check_elementwise,
@@ -65,11 +63,10 @@ def compare(lab: Lab, other: Lab, rows: int, out: int, columns: int) -> None:
                 assert bits(ours) == bits(other.product(name, x, w, added, instructions=there)), (here, there)
     adapter = random_adapter(rows, out, 8, transposed=True)
     check_rounded(other, hard_rows(rows, columns), w, adapter, threads=(3,))
-    for here, there in itertools.product(*[[name for name in each.sets if name in ROUNDING] for each in (lab, other)]):
+    for here, there in alike("linear_int4_rounded", rows, lab, other):
         ours = lab.product("linear_int4_rounded", h, w, adapter, instructions=here)
-        assert rows <= VECTOR_ROWS or bits(ours) == bits(
-            other.product("linear_int4_rounded", h, w, adapter, instructions=there)
-        ), (here, there)
+        theirs = other.product("linear_int4_rounded", h, w, adapter, instructions=there)
+        assert bits(ours) == bits(theirs), (here, there)
     check_head(other, rows, out, columns, out)
     for here, there in alike("head", rows, lab, other):
         ours = lab.head(h, w, targets, 0, state, instructions=here)

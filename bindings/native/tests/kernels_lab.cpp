@@ -87,6 +87,16 @@ struct Copies {
   size_t turn = 0;
 };
 
+// x W^T, exact or rounded, or g W, as `operation` says.
+void multiply(int64_t operation, const Table& table, const Weight& w, const std::vector<float>& x, int64_t rows, std::vector<float>& y,
+              void* workspace, const Parallel& parallel, const Lora* lora) {
+  if (operation == Transposed)
+    linear_transposed(table, w, x.data(), w.out, rows, y.data(), w.columns, workspace, parallel, lora);
+  else
+    linear(table, w, x.data(), w.columns, rows, y.data(), w.out, workspace, parallel, lora,
+           operation == Rounded ? Precision::Rounded : Precision::Exact);
+}
+
 // Seconds of one product: r.start says which (Linear, Transposed, Rounded, HeadGradient).
 void measure(const Request& r) {
   static std::map<std::pair<int64_t, int64_t>, Copies> all;
@@ -114,15 +124,7 @@ void measure(const Request& r) {
     timed(r.times, took,
           [&] { head_chunk(table, {w, x.data(), targets.data(), r.rows, r.columns, 0, state, state}, workspace.memory, parallel); });
   } else {
-    const bool forward = r.start != Transposed;
-    const Precision precision = r.start == Rounded ? Precision::Rounded : Precision::Exact;
-    const int64_t in = forward ? r.columns : r.out, out = forward ? r.out : r.columns;
-    timed(r.times, took, [&] {
-      if (forward)
-        linear(table, w, x.data(), in, r.rows, y.data(), out, workspace.memory, parallel, nullptr, precision);
-      else
-        linear_transposed(table, w, x.data(), in, r.rows, y.data(), out, workspace.memory, parallel);
-    });
+    timed(r.times, took, [&] { multiply(r.start, table, w, x, r.rows, y, workspace.memory, parallel, nullptr); });
   }
   write_array(took);
 }
@@ -239,14 +241,8 @@ void answer(const Request& r) {
     const auto bits = static_cast<uint32_t>(r.start);
     std::memcpy(&lora.factor, &bits, sizeof bits);
     std::vector<float> y(static_cast<size_t>(r.rows * out));
-    timed(r.times, shortest, [&] {
-      const Lora* adapter = rank ? &lora : nullptr;
-      const Precision precision = r.operation == Rounded ? Precision::Rounded : Precision::Exact;
-      if (forward)
-        linear(*table, w, x.data(), in, r.rows, y.data(), out, workspace.memory, parallel, adapter, precision);
-      else
-        linear_transposed(*table, w, x.data(), in, r.rows, y.data(), out, workspace.memory, parallel, adapter);
-    });
+    const Lora* adapter = rank ? &lora : nullptr;
+    timed(r.times, shortest, [&] { multiply(r.operation, *table, w, x, r.rows, y, workspace.memory, parallel, adapter); });
     write_array(size), write_array(shortest), write_array(y);
   } else if (r.operation == Embedding) {
     const auto tokens = read_array<int64_t>(r.rows);

@@ -95,8 +95,8 @@ const Table* table_of(InstructionSet which);
 InstructionSet instruction_set(const Table& table);
 const char* name_of(InstructionSet which);
 
-// How exact x W^T is. Exact: as fp32 in norm. Rounded: where less time is taken so, x is rounded to 16 bits, which costs some 3e-5 of a
-// row in norm.
+// How exact x W^T is. Exact: as fp32 in norm. Rounded: x may be rounded to 16 bits where that is faster, at a cost of some 3e-5 of a row
+// in norm.
 enum class Precision { Exact, Rounded };
 
 // y [rows, out] = x [rows, columns] W^T, plus the share of `lora` where it is not null. Strides count floats. `workspace` has

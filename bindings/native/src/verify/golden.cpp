@@ -274,8 +274,8 @@ class MethodRun : private Held {  // one method at one sequence length
 
 constexpr double kRounded = 100;  // times the tolerance of exact products, for a prompt whose products are rounded to 16 bits
 
-// The last token of the first row, from a prefill of those before it and one decode, and from one decode of the last ones together. A
-// prompt is rounded as answers do it, too.
+// The last token of the first row, from a prefill of those before it and one decode, and from one decode of the last ones together. Also
+// from a prefill that is rounded, as in an answer.
 void prove_answer(Machine& machine, const Golden& golden, const GoldenAdapter& adapter, const Passed& passed) {
   const std::vector<int64_t> prompt(golden.tokens, golden.tokens + golden.row_tokens - 1);
   const int64_t target = golden.tokens[golden.row_tokens - 1];

@@ -33,15 +33,20 @@ struct DecodeByTable {
     y[2] = _mm512_unpacklo_epi64(b, e), y[3] = _mm512_unpackhi_epi64(b, e);
   }
 
+  // Those of one group, of 16 rows.
+  static vec sixteen_scales(const uint16_t* h, int64_t stride) {
+    uint16_t halves[16];
+    UNROLL for (int i = 0; i < 16; i++) halves[i] = h[i * stride];
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)halves));
+  }
+
   // 32 rows of W, the group at column k of them, transposed into the columns of 32 rows of the panel.
   static void decode_transposed(const Rows& w, int64_t k, float* o, int64_t strip) {
     const int64_t stride = w.codes_stride;
     for (int c = 0; c < BLOCK; c += 16, o += strip) {
       const uint8_t* q = w.codes + c * stride + k / 2;
       const uint16_t* h = w.scales + c * w.scales_stride + k / GROUP;
-      uint16_t halves[16];
-      UNROLL for (int i = 0; i < 16; i++) halves[i] = h[i * w.scales_stride];
-      const vec scale = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)halves));
+      const vec scale = sixteen_scales(h, w.scales_stride);
       __m512i y[4];
       sixteen_rows(q, stride, y);
       UNROLL for (int j = 0; j < 4; j++) UNROLL for (int i = 0; i < 8; i++)

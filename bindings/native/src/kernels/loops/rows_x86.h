@@ -21,19 +21,19 @@ struct alignas(16 * N) Groups {
   float scale[N];
 };
 
+inline uint32_t top_of(const float* x) {
+  const __m256i size = _mm256_set1_epi32(0x7fffffff);
+  __m256i top = _mm256_setzero_si256();
+  UNROLL for (int i = 0; i < GROUP; i += 8) top =
+      _mm256_max_epi32(top, _mm256_and_si256(_mm256_loadu_si256((const __m256i*)(x + i)), size));
+  __m128i t = _mm_max_epi32(_mm256_castsi256_si128(top), _mm256_extracti128_si256(top, 1));
+  t = _mm_max_epi32(t, _mm_shuffle_epi32(t, 0x4e));
+  t = _mm_max_epi32(t, _mm_shuffle_epi32(t, 0xb1));
+  return static_cast<uint32_t>(_mm_cvtsi128_si32(t));
+}
+
 template <int N>
 struct RowsX86 {
-  static uint32_t top_of(const float* x) {
-    const __m256i size = _mm256_set1_epi32(0x7fffffff);
-    __m256i top = _mm256_setzero_si256();
-    UNROLL for (int i = 0; i < GROUP; i += 8) top =
-        _mm256_max_epi32(top, _mm256_and_si256(_mm256_loadu_si256((const __m256i*)(x + i)), size));
-    __m128i t = _mm_max_epi32(_mm256_castsi256_si128(top), _mm256_extracti128_si256(top, 1));
-    t = _mm_max_epi32(t, _mm_shuffle_epi32(t, 0x4e));
-    t = _mm_max_epi32(t, _mm_shuffle_epi32(t, 0xb1));
-    return static_cast<uint32_t>(_mm_cvtsi128_si32(t));
-  }
-
   static int32_t sum_of(__m256i v) {
     __m128i t = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
     t = _mm_add_epi32(t, _mm_shuffle_epi32(t, 0x4e));

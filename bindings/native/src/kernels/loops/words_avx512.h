@@ -5,8 +5,8 @@
 #pragma once
 
 #include "kernels/drivers.h"
-#include "kernels/loops/digits.h"
 #include "kernels/loops/direct.h"
+#include "kernels/loops/rows_x86.h"
 #include "kernels/sets/avx512.h"
 
 namespace bespoke::kernels {
@@ -37,12 +37,11 @@ struct WordsAvx512 {
       for (int64_t k = 0; k < K; k += GROUP) {
         float own[GROUP] = {};
         const float* a = t + r < o.rows ? group_of(o.a + (t + r) * o.a_stride, k, K, own) : own;
-        const __m512 x = _mm512_loadu_ps(a), y = _mm512_loadu_ps(a + 16);
-        const __m512i size = _mm512_max_epi32(_mm512_castps_si512(_mm512_abs_ps(x)), _mm512_castps_si512(_mm512_abs_ps(y)));
-        const Scale scale = scale_for<ROUNDED_DIGITS>(static_cast<uint32_t>(_mm512_reduce_max_epi32(size)));
-        const __m512 up = _mm512_set1_ps(scale.up);
-        _mm256_storeu_si256((__m256i*)(rows.of[r] + k), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(_mm512_mul_ps(x, up))));
-        _mm256_storeu_si256((__m256i*)(rows.of[r] + k + 16), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(_mm512_mul_ps(y, up))));
+        const Scale scale = scale_for<ROUNDED_DIGITS>(top_of(a));
+        UNROLL for (int64_t i = 0; i < GROUP; i += 16) {
+          const __m512i number = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(a + i), _mm512_set1_ps(scale.up)));
+          _mm256_storeu_si256((__m256i*)(rows.of[r] + k + i), _mm512_cvtepi32_epi16(number));
+        }
         rows.scale[r][k / GROUP] = scale.down;
       }
   }
@@ -51,19 +50,12 @@ struct WordsAvx512 {
   static void unpack(const Rows& w, int64_t k, Panel::Group& group) {
     const __m512i nibbles = _mm512_set1_epi32(0x000f000f), eight = _mm512_set1_epi16(8);
     for (int v = 0; v < VECTORS; v++) {
-      const int64_t stride = w.codes_stride;
-      const uint8_t* q = w.codes + 16 * v * stride + k / 2;
-      const uint16_t* h = w.scales + 16 * v * w.scales_stride + k / GROUP;
-      uint16_t halves[16];
-      UNROLL for (int i = 0; i < 16; i++) halves[i] = h[i * w.scales_stride];
-      group.scale[v] = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)halves));
+      group.scale[v] = Decode::sixteen_scales(w.scales + 16 * v * w.scales_stride + k / GROUP, w.scales_stride);
       __m512i y[4];
-      Decode::sixteen_rows(q, stride, y);
+      Decode::sixteen_rows(w.codes + 16 * v * w.codes_stride + k / 2, w.codes_stride, y);
       UNROLL for (int j = 0; j < 4; j++) UNROLL for (int byte = 0; byte < 4; byte++) {
         // The low nibble goes to bit 0 and the high one to bit 16.
-        const int left = 12 - 8 * byte;
-        const __m512i low = _mm512_srli_epi32(y[j], 8 * byte);
-        const __m512i high = left > 0 ? _mm512_slli_epi32(y[j], left > 0 ? left : 0) : _mm512_srli_epi32(y[j], left > 0 ? 0 : -left);
+        const __m512i low = _mm512_srli_epi32(y[j], 8 * byte), high = _mm512_rolv_epi32(y[j], _mm512_set1_epi32(12 - 8 * byte));
         const __m512i both = _mm512_mask_blend_epi16(0xaaaaaaaa, low, high);
         group.pairs[4 * j + byte][v] = _mm512_sub_epi16(_mm512_and_si512(both, nibbles), eight);
       }
@@ -98,8 +90,7 @@ struct WordsAvx512 {
     }
     UNROLL for (int r = 0; r < R; r++) UNROLL for (int v = 0; v < VECTORS; v++) {
       float* y = c + r * o.c_stride + 16 * v;
-      const int64_t left = n - 16 * v;
-      const __mmask16 there = static_cast<__mmask16>(left >= 16 ? 0xffff : left > 0 ? (1 << left) - 1 : 0);
+      const __mmask16 there = first_lanes(n - 16 * v);
       _mm512_mask_storeu_ps(y, there, o.first ? sum[r][v] : _mm512_add_ps(_mm512_maskz_loadu_ps(there, y), sum[r][v]));
     }
   }

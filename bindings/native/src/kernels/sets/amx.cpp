@@ -24,8 +24,6 @@ struct alignas(64) TileConfig {
 
 constexpr TileConfig config;
 
-inline __mmask16 first_lanes(int64_t count) { return count >= SIDE ? 0xffff : count > 0 ? (1u << count) - 1 : 0; }
-
 inline vec upper_half(vec x) {
   return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
 }

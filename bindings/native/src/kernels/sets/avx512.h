@@ -36,5 +36,7 @@ struct Vectors {
 
 using Decode = DecodeByTable<Vectors>;
 
+inline __mmask16 first_lanes(int64_t count) { return count >= 16 ? 0xffff : count > 0 ? (1u << count) - 1 : 0; }
+
 }  // namespace
 }  // namespace bespoke::kernels
