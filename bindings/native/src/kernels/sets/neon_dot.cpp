@@ -48,26 +48,36 @@ Sums eight_columns(const Weight& w, int64_t n, int64_t codes_stride, int64_t sca
     float32x4_t sum[2] = {vdupq_n_f32(0), vdupq_n_f32(0)};
     for (int64_t g = block; g < end; g++, group++, q += 16, h++) {
       int32x4_t s[8];
+      int8x16_t even[8], odd[8];
       UNROLL for (int c = 0; c < 8; c++) {
         const uint8x16_t codes = vld1q_u8(q + c * codes_stride);
-        const int8x16_t even = vreinterpretq_s8_u8(vandq_u8(codes, nibble)), odd = vreinterpretq_s8_u8(vshrq_n_u8(codes, 4));
+        even[c] = vreinterpretq_s8_u8(vandq_u8(codes, nibble)), odd[c] = vreinterpretq_s8_u8(vshrq_n_u8(codes, 4));
         s[c] = vdupq_n_s32(0);
-        UNROLL for (int d = 0; d < DIGITS; d++) {
-          if (d) s[c] = vshlq_n_s32(s[c], 8);
-          s[c] = vdotq_s32(vdotq_s32(s[c], even, group->digits[d][0]), odd, group->digits[d][1]);
-        }
       }
-      load_later();
+      float32x4_t scale[2];
       UNROLL for (int half = 0; half < 2; half++) {
-        const int32x4_t* t = s + 4 * half;
-        const int32x4_t number = vsubq_s32(vpaddq_s32(vpaddq_s32(t[0], t[1]), vpaddq_s32(t[2], t[3])), vdupq_n_s32(group->eight));
         const uint16_t* p = h + 4 * half * scales_stride;
         uint16x4_t bits = vld1_dup_u16(p);
         bits = vld1_lane_u16(p + scales_stride, bits, 1);
         bits = vld1_lane_u16(p + 2 * scales_stride, bits, 2);
         bits = vld1_lane_u16(p + 3 * scales_stride, bits, 3);
-        const float32x4_t scale = vmulq_n_f32(vcvt_f32_f16(vreinterpret_f16_u16(bits)), group->scale);
-        sum[half] = vfmaq_f32(sum[half], vcvtq_f32_s32(number), scale);
+        scale[half] = vmulq_n_f32(vcvt_f32_f16(vreinterpret_f16_u16(bits)), group->scale);
+      }
+      UNROLL for (int d = 0; d < DIGITS; d++) {
+        const int8x16_t low = group->digits[d][0];
+        UNROLL for (int c = 0; c < 8; c++) {
+          if (d) s[c] = vshlq_n_s32(s[c], 8);
+          s[c] = vdotq_s32(s[c], even[c], low);
+        }
+        load_later();
+        const int8x16_t high = group->digits[d][1];
+        UNROLL for (int c = 0; c < 8; c++) s[c] = vdotq_s32(s[c], odd[c], high);
+        load_later();
+      }
+      UNROLL for (int half = 0; half < 2; half++) {
+        const int32x4_t* t = s + 4 * half;
+        const int32x4_t number = vsubq_s32(vpaddq_s32(vpaddq_s32(t[0], t[1]), vpaddq_s32(t[2], t[3])), vdupq_n_s32(group->eight));
+        sum[half] = vfmaq_f32(sum[half], vcvtq_f32_s32(number), scale[half]);
       }
     }
     UNROLL for (int half = 0; half < 2; half++) total[half] = block ? vaddq_f32(total[half], sum[half]) : sum[half];
