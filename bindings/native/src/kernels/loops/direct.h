@@ -34,8 +34,8 @@ static inline void fetch(Ahead& a, int64_t rows) {
   }
 }
 
-// S: VL floats in `vec`, load, store, all, fused (a * b + c); tiles of MR rows and NR columns, STEP summands at a time; `multiply_add`,
-// which adds the products of STEP summands to a tile; `rows_of_four`, four floats of every fourth row; and `transpose_four`, which
+// S: VL floats in `vec`, load, store, all, fused (a * b + c); tiles of MR rows and NR columns; `multiply_add`, which adds the products
+// of a multiple of STEP summands to a tile of zeros; `rows_of_four`, four floats of every fourth row; and `transpose_four`, which
 // exchanges rows and columns of 4 x 4 floats. Decode: decode_transposed and decode_rows.
 template <class S, class Decode>
 struct Direct {
@@ -60,18 +60,13 @@ struct Direct {
       UNROLL for (int v = 0; v < NR; v += 16) __builtin_prefetch(c + r * c_stride + v + 15, 1);
       UNROLL for (int v = 0; v < NV; v++) sum[r][v] = S::all(0.0f);
     }
-    int64_t k = 0;
-    for (; k + STEP <= K; k += STEP) {
-      S::template multiply_add<R>(p, a_stride, b, sum);
-      UNROLL for (int i = 0; i < P; i++) p[i] += STEP;
-      b += STEP * NR;
-    }
-    for (; k < K; k++, b += NR) {
+    int64_t k = K / STEP * STEP;
+    if (k) S::template multiply_add<R>(p, a_stride, b, k, sum);
+    for (; k < K; k++) {
       UNROLL for (int r = 0; r < R; r++) {
-        const vec f = S::all(p[r / S::ROWS_PER_POINTER][r % S::ROWS_PER_POINTER * a_stride]);
-        UNROLL for (int v = 0; v < NV; v++) sum[r][v] = S::fused(f, S::load(b + v * VL), sum[r][v]);
+        const vec f = S::all(p[r / S::ROWS_PER_POINTER][r % S::ROWS_PER_POINTER * a_stride + k]);
+        UNROLL for (int v = 0; v < NV; v++) sum[r][v] = S::fused(f, S::load(b + k * NR + v * VL), sum[r][v]);
       }
-      UNROLL for (int i = 0; i < P; i++) p[i]++;
     }
     UNROLL for (int r = 0; r < R; r++) UNROLL for (int v = 0; v < NV; v++) {
       float* y = c + r * c_stride + v * VL;
@@ -210,19 +205,24 @@ struct Direct {
   }
 };
 
-// STEP summands of R rows times as many rows of a strip: a summand is copied to all elements of a vector.
+// K summands of R rows times as many rows of a strip, STEP at a time: a summand is copied to all elements of a vector.
 template <class S, int STEP>
 struct ByBroadcast {
   template <int R, class vec, size_t P, int NV>
-  static void multiply_add(const float* const (&p)[P], int64_t a_stride, const float* b, vec (&sum)[R][NV]) {
-    constexpr int rows = S::ROWS_PER_POINTER;
-    UNROLL for (int u = 0; u < STEP; u++) {
-      vec x[NV];
-      UNROLL for (int v = 0; v < NV; v++) x[v] = S::load(b + u * S::NR + v * S::VL);
-      UNROLL for (int r = 0; r < R; r++) {
-        const vec f = S::all(p[r / rows][r % rows * a_stride + u]);
-        UNROLL for (int v = 0; v < NV; v++) sum[r][v] = S::fused(f, x[v], sum[r][v]);
+  static void multiply_add(const float* const (&rows)[P], int64_t a_stride, const float* b, int64_t K, vec (&sum)[R][NV]) {
+    constexpr int per_pointer = S::ROWS_PER_POINTER;
+    const float* p[P];
+    UNROLL for (size_t i = 0; i < P; i++) p[i] = rows[i];
+    for (int64_t k = 0; k < K; k += STEP, b += STEP * S::NR) {
+      UNROLL for (int u = 0; u < STEP; u++) {
+        vec x[NV];
+        UNROLL for (int v = 0; v < NV; v++) x[v] = S::load(b + u * S::NR + v * S::VL);
+        UNROLL for (int r = 0; r < R; r++) {
+          const vec f = S::all(p[r / per_pointer][r % per_pointer * a_stride + u]);
+          UNROLL for (int v = 0; v < NV; v++) sum[r][v] = S::fused(f, x[v], sum[r][v]);
+        }
       }
+      UNROLL for (size_t i = 0; i < P; i++) p[i] += STEP;
     }
   }
 };
