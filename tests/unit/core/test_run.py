@@ -181,9 +181,9 @@ def test_no_cgroup_is_left_behind() -> None:
 
 
 def until(core: Child, kind: str) -> dict[str, Any]:
-    """The next event of that kind, from a core that has not ended."""
+    """The next event of that kind. EOFError if the core's output ends before it."""
     while (event := core.hear(0.1)) is None or event["event"] != kind:
-        assert core.process.poll() is None
+        pass
     return event
 
 
