@@ -57,7 +57,7 @@ def bundles_and_base(name: str) -> tuple[dict[str, Path], Path]:
             Personalizer(model, [], context=CONTEXT, text=False, data=None, **settings).build(partial / way)
         bespoke.export_base(partial / "bundle", partial / "base")
         with bespoke.PersonalModel.open(partial / "bundle", partial / "state", engine="executorch") as opened:
-            opened.export_adapter(partial / "base", "gguf", base=True)
+            opened.export_adapter(partial / "adapter", "gguf", base=True)
         shutil.rmtree(partial / "state")
         partial.rename(folder)
     return {OURS: folder / "bundle", INT8: folder / "int8"}, folder / "base" / "base.gguf"
@@ -66,7 +66,7 @@ def bundles_and_base(name: str) -> tuple[dict[str, Path], Path]:
 def answers_in_turns(name: str, state: Path, *, avx2_only: bool = False) -> dict[str, list[dict[str, Any]]]:
     """What each of them reported, round by round. Where there is AMX, the core answers with and without it."""
     bundles, base = bundles_and_base(name)
-    adapter = base.parent / "adapter.gguf"
+    adapter = base.parent.parent / "adapter" / "adapter.gguf"
     vocab_size = json.loads((bundles[OURS] / "manifest.json").read_text())["text"]["vocab_size"]
     plain = AVX2_ONLY if avx2_only else {MASK: "amx"}
     ways = [(OURS, OURS, plain), (INT8, INT8, plain)]
