@@ -45,16 +45,13 @@ void Interpreter::bind(const Bindings& bindings) {
       }
       const auto found = bindings.tensors.find(name);
       base_[id] = found == bindings.tensors.end() ? nullptr : static_cast<uint8_t*>(const_cast<void*>(found->second));
-    } else if (value.role == Role::adapter && bindings.adapter) {
-      const auto found = bindings.adapter->find(name);
-      refuse_another_shape(name, found == bindings.adapter->end() ? nullptr : &found->second, plan_.shape(id), value.rank);
-      base_[id] = reinterpret_cast<uint8_t*>(const_cast<float*>(found->second.data));
     } else if (value.lifetime == Lifetime::state) {
-      base_[id] = buffers_.current() + state_offset_[id];
+      base_[id] = buffers_.current() + offset_[id];
     } else if (value.lifetime == Lifetime::session && bindings.emitted) {
-      base_[id] = buffers_.session() + buffers_.session_layout.entries.at(name).offset;
+      base_[id] = buffers_.session() + offset_[id];
     }
   }
+  if (bindings.adapter) bind_adapter(*bindings.adapter);
   size_t taken = 0;
   for (uint32_t id : plan_.recorded) {
     base_[id] = buffers_.arena() + plan_.values[id].where;
@@ -70,6 +67,18 @@ void Interpreter::bind(const Bindings& bindings) {
   if (bindings.recorded && taken != bindings.recorded->size() && in_force(Rule::recorded))
     throw Error(Kind::State, "journal", std::to_string(bindings.recorded->size()) + " recorded values",
                 std::to_string(taken) + ", those of the method's step", "Reset the state");
+}
+
+// Both are in the order of names: an answer does this for each token, and looking up some hundred names would take longer.
+void Interpreter::bind_adapter(const AdapterView& adapter) {
+  auto next = adapter.begin();
+  for (uint32_t id : pieces_) {
+    const std::string& name = plan_.name(id);
+    while (next != adapter.end() && next->first < name) ++next;
+    const bool there = next != adapter.end() && next->first == name;
+    refuse_another_shape(name, there ? &next->second : nullptr, plan_.shape(id), plan_.values[id].rank);
+    base_[id] = reinterpret_cast<uint8_t*>(const_cast<float*>(next->second.data));
+  }
 }
 
 // A batch tensor of the method's own; null where the batch has none of this dtype and size.

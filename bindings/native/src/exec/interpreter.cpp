@@ -36,7 +36,7 @@ Interpreter::Interpreter(const Plan& plan, Weights weights, Bundle& bundle, Prog
                          MemoryGuard& guard, Control& control, Spent& spent)
     : plan_(plan), weights_(weights), bundle_(bundle), programs_(programs), buffers_(buffers), memory_(memory), guard_(guard),
       control_(control), spent_(spent), base_(plan.values.size(), nullptr), number_of_(plan.values.size(), -1),
-      state_offset_(plan.values.size(), 0) {
+      offset_(plan.values.size(), 0) {
   for (const GraphUse& use : plan.graphs) calls_.push_back("Graph '" + use.name + "' of method '" + plan.method + "'");
   graphs_.resize(plan.graphs.size(), nullptr);
   for (const auto& section : plan.sections)
@@ -70,14 +70,17 @@ Interpreter::Interpreter(const Plan& plan, Weights weights, Bundle& bundle, Prog
       numbers_.push_back(0);
       bound_.push_back(id);
     } else if (value.lifetime == Lifetime::state) {
-      state_offset_[id] = buffers.state.entries.at(name).offset;
+      offset_[id] = buffers.state.entries.at(name).offset;
       bound_.push_back(id);
     } else if (value.lifetime == Lifetime::step) {
       base_[id] = buffers.step_values() + buffers.step.entries.at(name).offset;
     } else {
+      if (value.lifetime == Lifetime::session) offset_[id] = buffers.session_layout.entries.at(name).offset;
       bound_.push_back(id);  // a batch tensor, or a part of the session
     }
+    if (value.role == Role::adapter) pieces_.push_back(id);
   }
+  std::sort(pieces_.begin(), pieces_.end(), [&](uint32_t a, uint32_t b) { return plan.name(a) < plan.name(b); });
   for (uint32_t id = 0; id < plan.values.size(); id++)
     if (number_of_[id] >= 0) base_[id] = reinterpret_cast<uint8_t*>(&numbers_[static_cast<size_t>(number_of_[id])]);
   for (const auto& section : plan.sections)
@@ -275,7 +278,7 @@ void Interpreter::call(const Instruction::Call& call) {
 
 // Of a piece of state: where its new content goes.
 uint8_t* Interpreter::stored_at(uint32_t value) const {
-  if (!finishes_) return buffers_.following() + state_offset_[value];
+  if (!finishes_) return buffers_.following() + offset_[value];
   return buffers_.finished() + buffers_.finished_layout.entries.at(plan_.name(value)).offset;
 }
 

@@ -80,6 +80,7 @@ class Interpreter {
   Outcome steps(const std::vector<Instruction>& code, const Bindings& bindings);
   void open(const std::vector<Instruction>& code);
   void bind(const Bindings& bindings);
+  void bind_adapter(const AdapterView& adapter);
   void call(const Instruction::Call& call);
   Program& program_of(const Instruction::Call& call) const;
   Group& group_of(const std::string& name);
@@ -110,8 +111,9 @@ class Interpreter {
   std::vector<uint8_t*> base_;                    // of each value, where it is now
   std::vector<int64_t> numbers_;                  // constants and scalars, 8 bytes each
   std::vector<int32_t> number_of_;                // value -> its place in numbers_, -1
-  std::vector<size_t> state_offset_;              // of state values
+  std::vector<size_t> offset_;                    // of values of the state and of a session, from its beginning
   std::vector<uint32_t> bound_;                   // values whose place changes from run to run
+  std::vector<uint32_t> pieces_;                  // of them, those of the adapter, in the order of AdapterView
   std::vector<uint32_t> stored_;                  // sources of stores: what the update makes
   std::map<std::string, Group> groups_;
   std::map<uint32_t, std::vector<uint8_t>> repeated_;      // batch tensors of several copies
