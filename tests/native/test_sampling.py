@@ -16,7 +16,8 @@ from bespoke.errors import GenerationError
 from bespoke.rules.sampling import choose_token
 from tests.support.checks import count, new_seed, record_check
 
-DRAWS, VOCABULARY = 20_000, 211
+SMALL, LARGE = 211, 50_001  # vocabularies
+DRAWS = {SMALL: 20_000, LARGE: 1_000}
 GREEDY = {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "seed": 0, "position": 0}
 
 
@@ -36,12 +37,12 @@ def reference(row: np.ndarray, draw: dict[str, Any]) -> int:
     return choose_token(row, **{**draw, "top_k": draw["top_k"] or None})
 
 
-def random_logits(numbers: np.random.Generator, rows: int) -> np.ndarray:
+def random_logits(numbers: np.random.Generator, rows: int, vocabulary: int) -> np.ndarray:
     """Random logits. In one row of two many tokens share a few values; in one of three some tokens are forbidden."""
-    logits = (numbers.standard_normal((rows, VOCABULARY)) * numbers.choice([0.1, 1, 10], (rows, 1))).astype(np.float32)
+    logits = (numbers.standard_normal((rows, vocabulary)) * numbers.choice([0.1, 1, 10], (rows, 1))).astype(np.float32)
     tied = numbers.random(rows) < 0.5
     logits[tied] = np.round(logits[tied])
-    forbidden = (numbers.random((rows, VOCABULARY)) < numbers.choice([0.1, 0.9], (rows, 1))) & (
+    forbidden = (numbers.random((rows, vocabulary)) < numbers.choice([0.1, 0.9], (rows, 1))) & (
         numbers.random((rows, 1)) < 1 / 3
     )
     forbidden[:, 7] = False
@@ -49,27 +50,29 @@ def random_logits(numbers: np.random.Generator, rows: int) -> np.ndarray:
     return logits
 
 
-def random_draw(numbers: np.random.Generator) -> dict[str, Any]:
+def random_draw(numbers: np.random.Generator, vocabulary: int) -> dict[str, Any]:
     return {
         "temperature": float(numbers.choice([0.0, 1e-3, 0.3, 1.0, 1.7, 50.0])),
         "top_p": float(numbers.choice([1.0, 0.999, 0.9, 0.5, 1e-6])),
-        "top_k": int(numbers.choice([0, 1, 2, 40, VOCABULARY - 1, VOCABULARY, VOCABULARY + 1, 2**40])),
+        "top_k": int(numbers.choice([0, 1, 2, 40, vocabulary - 1, vocabulary, vocabulary + 1, 2**40])),
         "seed": int(numbers.integers(2**64, dtype=np.uint64)),
         "position": int(numbers.integers(2**32)),
     }
 
 
-def test_the_core_chooses_the_tokens_of_the_reference(native_build: Path, tmp_path: Path) -> None:
-    seed, rows = new_seed(), count(DRAWS)
+@pytest.mark.parametrize("vocabulary", [SMALL, LARGE])
+def test_the_core_chooses_the_tokens_of_the_reference(native_build: Path, tmp_path: Path, vocabulary: int) -> None:
+    seed, rows = new_seed(), count(DRAWS[vocabulary])
     numbers = np.random.default_rng(seed)
-    logits = random_logits(numbers, rows)
-    draws = [random_draw(numbers) for _ in range(rows)]
+    logits = random_logits(numbers, rows, vocabulary)
+    draws = [random_draw(numbers, vocabulary) for _ in range(rows)]
     ours = core(native_build, tmp_path, logits, draws)
     expected = [reference(row, draw) for row, draw in zip(logits, draws, strict=True)]
     different = [(at, draws[at]) for at in range(rows) if ours[at] != expected[at]]
     assert not different, f"{len(different)} of {rows}: {different[:3]}"
-    assert len(set(ours)) > VOCABULARY / 2
-    record_check("tokens that the core and the reference choose alike", {"draws": rows, "different": 0}, seed)
+    assert len(set(ours)) > min(rows, vocabulary) / 2
+    check = f"tokens that the core and the reference choose alike, of {vocabulary:,}"
+    record_check(check, {"draws": rows, "different": 0}, seed)
 
 
 def test_the_largest_logit_may_be_anywhere(native_build: Path, tmp_path: Path) -> None:
