@@ -67,7 +67,7 @@ PATHS = {
     "any processor": ("baseline",),
     "AVX2": ("avx2",),
     "AVX-512": ("avx512",),
-    "AVX-512 VNNI, few rows": ("avx512_vnni",),
+    "AVX-512 VNNI, few rows and prompts of answers": ("avx512_vnni",),
     "AMX": ("amx",),
     "NEON": ("neon",),
     "NEON dotprod, few rows": ("neon_dot",),
