@@ -21,7 +21,7 @@ target_include_directories(executorch_engine PUBLIC src include)
 target_include_directories(executorch_engine SYSTEM PUBLIC ${EXECUTORCH_INCLUDE_DIRS})
 target_compile_definitions(executorch_engine PUBLIC ${EXECUTORCH_COMPILE_DEFINITIONS} BESPOKE_EXECUTORCH)
 target_compile_definitions(executorch_engine PRIVATE BESPOKE_EXECUTORCH_VERSION="${executorch_VERSION}")
-target_compile_definitions(core_objects PRIVATE BESPOKE_EXECUTORCH)
+target_compile_definitions(small_objects PRIVATE BESPOKE_EXECUTORCH)
 # Kernels and backends register themselves when they are loaded, so the linker must not drop what nothing names.
 if(APPLE)  # whose linker keeps every library
   target_link_libraries(executorch_engine PUBLIC ${EXECUTORCH_LIBRARIES})

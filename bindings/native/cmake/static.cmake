@@ -4,7 +4,7 @@
 # its name alone: bespoke_static.
 set(_object ${CMAKE_CURRENT_BINARY_DIR}/bespoke_static.o)
 set(BESPOKE_STATIC ${CMAKE_CURRENT_BINARY_DIR}/libbespoke_static.a)
-add_executable(bespoke_object EXCLUDE_FROM_ALL $<TARGET_OBJECTS:core_objects> $<TARGET_OBJECTS:kernels>)
+add_executable(bespoke_object EXCLUDE_FROM_ALL ${CORE_OBJECTS})
 set_target_properties(bespoke_object PROPERTIES POSITION_INDEPENDENT_CODE OFF)  # what is linked again is no program
 target_link_options(bespoke_object PRIVATE -r -nostdlib)
 target_link_libraries(bespoke_object PRIVATE nlohmann_json sqlite sodium sha256)
