@@ -79,12 +79,23 @@ def matmul_rate() -> float:
 
 def flags() -> set[str]:
     """The processor's flags. Without avx512_bf16 or amx_bf16, torch's bf16 is far slower than fp32."""
+    return set(_of_processor("flags", "Features").split())
+
+
+def _of_processor(*names: str) -> str:
     for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith(("flags", "Features")):
-            return set(line.split(":", 1)[1].split())
-    return set()
+        if line.startswith(names):
+            return line.split(":", 1)[1].strip()
+    return ""
 
 
 def table_of_processor(name: str) -> str:
-    """Name of the table `name` for the widest instructions that this processor has: AMX, AVX-512 or AVX2."""
-    return name if "amx_bf16" in flags() else f"{name}_avx512" if "avx512f" in flags() else f"{name}_avx2"
+    """Name of the table `name` for the widest instructions that this processor has: AMX, AVX-512 or AVX2.
+
+    AMD's processors with AVX-512 have one of their own: torch multiplies and memory is read at other rates there.
+    """
+    if "amx_bf16" in flags():
+        return name
+    if "avx512f" not in flags():
+        return f"{name}_avx2"
+    return f"{name}_avx512_amd" if _of_processor("vendor_id") == "AuthenticAMD" else f"{name}_avx512"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tokens a second of prefill and decode, and memory, of the device core and of llama.cpp, taking turns: the same int4 weights,
-a thread for each core, random tokens. Processors with AMX and those with AVX-512 alone have tables of their own. A third table
+a thread for each core, random tokens. Processors with AMX and those with AVX-512 alone have tables of their own. Another table
 holds both to AVX2. Needs `make llama` and a machine left alone.
 """
 
@@ -50,6 +50,7 @@ HEADER = (
     "anonymous memory, MB",
     "pages of files, MB",
 )
+INT8_NOTE = f" {INT8}: XNNPACK's products of int8, with weights that it packs again into a file."
 _ASKED = os.environ.get("BESPOKE_BENCHMARK_MODELS", "").split(",")
 
 
@@ -101,7 +102,7 @@ def test_answers_compared_with_llama_cpp(avx2_only: bool, tmp_path: Path, monkey
         f"within rounds. {' '.join(notes)} Share: the weights' bytes times the tokens a second, against the rate at which torch "
         "sums a gigabyte. llama.cpp is compiled for this processor, has its own settings, and repacks weights into anonymous "
         "memory where that makes it faster. The adapter is the bundle's initial one, in fp32 for both; the core reads it for "
-        f"every answer. {INT8}: XNNPACK's products of int8, with weights that it packs again into a file.",
+        f"every answer.{'' if avx2_only else INT8_NOTE}",
         machine=this_machine(THREADS),
     )
     assert not problems, "\n".join(problems)

@@ -4,7 +4,7 @@
 Both take SGD steps on one row of 256 unmasked tokens, rank 8 on all linears; the core commits after each. The core runs with plans
 for several budgets; where the processor has AMX, also without it, as on others. Each run's rate of useful work is compared with
 torch's matmul rate in the number format that the run multiplies in. Processors with AMX and those with AVX-512 alone have tables of
-their own. A third table holds both to AVX2. Needs a machine that does nothing else.
+their own. Another table holds both to AVX2. Needs a machine that does nothing else.
 
     BESPOKE_BENCHMARK_THREADS=1 measures with one thread, and then writes nothing; BESPOKE_BENCHMARK_MODELS=... as for memory
 """
