@@ -24,10 +24,11 @@ WARNINGS = (
 USE = "int main(void) { return bespoke_api_version() == 0; }\n"
 
 
+@pytest.mark.parametrize("clang", ["clang", "clang-22"])
 @pytest.mark.parametrize("language", ["c", "c++", "objective-c"])
-def test_clang_warns_of_nothing(language: str, tmp_path: Path) -> None:
+def test_clang_warns_of_nothing(language: str, clang: str, tmp_path: Path) -> None:
     standard = {"c": "c11", "c++": "c++17", "objective-c": "c11"}[language]
-    compiled(tmp_path, language, f'#include "bespoke.h"\n{USE}', f"-std={standard}")
+    compiled(tmp_path, language, f'#include "bespoke.h"\n{USE}', f"-std={standard}", clang=clang)
 
 
 def test_clang_imports_the_module_without_a_warning(tmp_path: Path) -> None:
@@ -37,12 +38,12 @@ def test_clang_imports_the_module_without_a_warning(tmp_path: Path) -> None:
     compiled(tmp_path, "objective-c", f"@import CBespoke;\n{USE}", *flags)
 
 
-def compiled(folder: Path, language: str, text: str, *flags: str) -> None:
-    if shutil.which("clang") is None:
-        pytest.skip("clang is not installed")
+def compiled(folder: Path, language: str, text: str, *flags: str, clang: str = "clang") -> None:
+    if shutil.which(clang) is None:
+        pytest.skip(f"{clang} is not installed")
     source = folder / "client"
     source.write_text(text)
-    command = ["clang", "-x", language, *WARNINGS, "-I", c_header.INCLUDE, *flags, source]
+    command = [clang, "-x", language, *WARNINGS, "-I", c_header.INCLUDE, *flags, source]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -43,9 +43,14 @@
 #if defined(__clang__)
 #define BESPOKE_NULL _Nullable
 #define BESPOKE_NONNULL _Nonnull /* a place that must be given */
+#if __has_warning("-Wfixed-enum-extension")
+#define BESPOKE_FIXED_ENUM _Pragma("clang diagnostic ignored \"-Wfixed-enum-extension\"")
+#else /* its name in newer ones: clang 22 */
+#define BESPOKE_FIXED_ENUM _Pragma("clang diagnostic ignored \"-Wc23-extensions\"")
+#endif
 #define BESPOKE_BEGIN                                                                              \
   _Pragma("clang diagnostic push") _Pragma("clang diagnostic ignored \"-Wnullability-extension\"") \
-      _Pragma("clang diagnostic ignored \"-Wfixed-enum-extension\"") _Pragma("clang assume_nonnull begin")
+      BESPOKE_FIXED_ENUM _Pragma("clang assume_nonnull begin")
 #define BESPOKE_END _Pragma("clang assume_nonnull end") _Pragma("clang diagnostic pop")
 #else
 #define BESPOKE_NULL
