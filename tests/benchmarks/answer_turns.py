@@ -19,8 +19,9 @@ from tests.benchmarks.answers import CONTEXT
 from tests.benchmarks.core_build import BUNDLE_SOURCES, sources_digest
 from tests.benchmarks.core_bundles import BUNDLES, model_folder
 from tests.benchmarks.paced import PacedPython, take_turns
-from tests.benchmarks.step_turns import AVX2_ONLY, MASK, flags
+from tests.benchmarks.step_turns import AVX2_ONLY, MASK
 from tests.conftest import REPOSITORY
+from tests.support.processor import processor_flags
 
 ROUNDS = 3
 THREADS = len(os.sched_getaffinity(0))
@@ -31,8 +32,8 @@ MOST_ANONYMOUS = 15_000_000  # beside the KV cache: the budget that the bundle i
 OUR_KV, THEIR_KV = 4, 2  # bytes of a number in the KV cache
 
 
-def bundles_and_base(name: str) -> tuple[dict[str, Path], Path]:
-    """Bundles that only answer, by the name of their runner, and their base for llama.cpp; kept.
+def bundles_base_and_adapter(name: str) -> tuple[dict[str, Path], Path, Path]:
+    """Bundles that only answer, by the name of their runner, and for llama.cpp their base and initial adapter; kept.
 
     The core's own is built for the KV cache and MOST_ANONYMOUS.
     """
@@ -60,20 +61,20 @@ def bundles_and_base(name: str) -> tuple[dict[str, Path], Path]:
             opened.export_adapter(partial / "adapter", "gguf", base=True)
         shutil.rmtree(partial / "state")
         partial.rename(folder)
-    return {OURS: folder / "bundle", INT8: folder / "int8"}, folder / "base" / "base.gguf"
+    bundles = {OURS: folder / "bundle", INT8: folder / "int8"}
+    return bundles, folder / "base" / "base.gguf", folder / "adapter" / "adapter.gguf"
 
 
 def answers_in_turns(name: str, state: Path, *, avx2_only: bool = False) -> dict[str, list[dict[str, Any]]]:
     """What each of them reported, round by round. Where there is AMX, the core answers with and without it."""
-    bundles, base = bundles_and_base(name)
-    adapter = base.parent.parent / "adapter" / "adapter.gguf"
+    bundles, base, adapter = bundles_base_and_adapter(name)
     vocab_size = json.loads((bundles[OURS] / "manifest.json").read_text())["text"]["vocab_size"]
     plain = AVX2_ONLY if avx2_only else {MASK: "amx"}
     ways = [(OURS, OURS, plain)]
     if not avx2_only:  # nothing holds XNNPACK to AVX2
         ways.append((INT8, INT8, plain))
-    if not avx2_only and "amx_bf16" in flags():
-        ways.append((WITH_AMX, OURS, {}))
+        if "amx_bf16" in processor_flags():
+            ways.append((WITH_AMX, OURS, {}))
     theirs = {"base": str(base), "threads": THREADS, "vocab_size": vocab_size}
     packages = {"PYTHONPATH": str(LLAMA_AVX2)} if avx2_only else {}
     runners = [

@@ -13,13 +13,11 @@ a benchmark with few steps.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.conftest import REPOSITORY
-
-FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "asimddp", "i8mm")  # what decides the speed of matrix products
+from tests.support.processor import processor_name, speed_flags
 
 Cell = str | int | float | None
 
@@ -75,13 +73,9 @@ def this_machine(threads: int | None = None) -> str:
     """Processor, its vector extensions, its cores and memory. Where torch is installed its threads, or these, and its version."""
     from importlib.metadata import PackageNotFoundError, version
 
-    info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    found = re.search(r"^model name\s*:\s*(.+)$", info, re.MULTILINE)
-    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", info, re.MULTILINE)
-    have = [flag for flag in FLAGS if flags and flag in flags.group(1).split()]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    name = found.group(1).strip() if found else "processor without a name"
-    processor = f"{name} ({', '.join(have) or 'no known vector extension'}), {os.cpu_count()} cores"
+    have = ", ".join(speed_flags()) or "no known vector extension"
+    processor = f"{processor_name()} ({have}), {os.cpu_count()} cores"
     try:
         torch = version("torch")
     except PackageNotFoundError:

@@ -12,6 +12,7 @@ from typing import Any
 from tests.benchmarks.core_bundles import Bundle, model_folder
 from tests.benchmarks.core_process import THREADS, fresh_state, warm
 from tests.benchmarks.paced import PacedCore, PacedPython, Runner, take_turns
+from tests.support.processor import processor_field, processor_flags
 
 LENGTH, ROUNDS = 256, 5
 WITHOUT_AMX = ", no AMX"
@@ -35,8 +36,9 @@ def steps_in_turns(
     without_amx: where there is AMX, the core runs with and without it. held_to: environment of all that run, as AVX2_ONLY.
     """
     held = dict(held_to or {})
-    variants = {"": held, WITHOUT_AMX: {MASK: "amx"}} if without_amx and "amx_bf16" in flags() else {"": held}
-    bf16 = not held and bool({"avx512_bf16", "amx_bf16"} & flags())
+    variants = {"": held, WITHOUT_AMX: {MASK: "amx"}} if without_amx and "amx_bf16" in processor_flags() else {"": held}
+    # Without these torch's bf16 is far slower than fp32.
+    bf16 = not held and bool({"avx512_bf16", "amx_bf16"} & processor_flags())
     settings: dict[str, Any] = {
         "model": str(model_folder(model)),
         "sequence_length": LENGTH,
@@ -77,25 +79,13 @@ def matmul_rate() -> float:
     return statistics.median(report["gflops"] for report in runner.reports if "gflops" in report)
 
 
-def flags() -> set[str]:
-    """The processor's flags. Without avx512_bf16 or amx_bf16, torch's bf16 is far slower than fp32."""
-    return set(_of_processor("flags", "Features").split())
-
-
-def _of_processor(*names: str) -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith(names):
-            return line.split(":", 1)[1].strip()
-    return ""
-
-
 def table_of_processor(name: str) -> str:
     """Name of the table `name` for the widest instructions that this processor has: AMX, AVX-512 or AVX2.
 
     AMD's processors with AVX-512 have one of their own: torch multiplies and memory is read at other rates there.
     """
-    if "amx_bf16" in flags():
+    if "amx_bf16" in processor_flags():
         return name
-    if "avx512f" not in flags():
+    if "avx512f" not in processor_flags():
         return f"{name}_avx2"
-    return f"{name}_avx512_amd" if _of_processor("vendor_id") == "AuthenticAMD" else f"{name}_avx512"
+    return f"{name}_avx512_amd" if processor_field("vendor_id") == "AuthenticAMD" else f"{name}_avx512"

@@ -25,7 +25,7 @@ from tests.benchmarks.answer_turns import (
     ROUNDS,
     THREADS,
     answers_in_turns,
-    bundles_and_base,
+    bundles_base_and_adapter,
     kv_bytes,
 )
 from tests.benchmarks.answers import ANSWER_TOKENS, CONTEXT, PROMPTS
@@ -134,11 +134,11 @@ def memory(reports: list[dict[str, Any]]) -> list[Cell]:
 
 
 def weight_bytes(name: str) -> int:
-    weights = bundles_and_base(name)[0][OURS] / "weights"
+    weights = bundles_base_and_adapter(name)[0][OURS] / "weights"
     return sum(file.stat().st_size for file in weights.iterdir() if file.name != "rope.safetensors")
 
 
 def written_cache_bytes(name: str) -> int:
     """Rows of the KV cache that nobody wrote have no pages."""
-    config = json.loads((bundles_and_base(name)[0][OURS] / "manifest.json").read_text())["model"]["config"]
+    config = json.loads((bundles_base_and_adapter(name)[0][OURS] / "manifest.json").read_text())["model"]["config"]
     return kv_bytes(config, OUR_KV) * (max(PROMPTS) + ANSWER_TOKENS) // CONTEXT

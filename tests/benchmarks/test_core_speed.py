@@ -27,11 +27,11 @@ from tests.benchmarks.step_turns import (
     MATMUL,
     PEFT,
     ROUNDS,
-    flags,
     matmul_rate,
     steps_in_turns,
     table_of_processor,
 )
+from tests.support.processor import processor_flags
 
 TABLE = "core_speed"
 HEADER = (
@@ -69,9 +69,9 @@ def test_steps_compared_with_peft(held_to: Mapping[str, str] | None, monkeypatch
         named = {f"core, built for {b.wanted.memory_mb:g} MB": b for b in bundles_of(case)}
         whole = matmul_rate()
         seconds, rates = steps_in_turns(case.model, named, without_amx=not held_to, held_to=held_to)
-        if held_to and "avx512f" in flags():
+        if held_to and "avx512f" in processor_flags():
             assert rates["float32"] < 0.8 * whole, f"torch was not held: {rates['float32']:.0f} of {whole:.0f} GFLOP/s"
-        processor = set() if held_to else flags()
+        processor = set() if held_to else processor_flags()
         for name in seconds:
             if name in MATMUL.values():
                 continue

@@ -12,18 +12,18 @@ from __future__ import annotations
 import fcntl
 import os
 import random
-import re
 import subprocess
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tests.support.processor import processor_name, speed_flags
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = REPOSITORY / "docs" / "reference" / "checks.md"
 BEGIN, END = "<!-- checks -->", "<!-- /checks -->"
 HEADER = "| check | counts | seed | commit | date | machine |\n|---|---|---|---|---|---|\n"
-FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "asimddp", "i8mm")
 
 recorded: list[str] = []  # records of the running test; tests/conftest.py adds them to pytest's summary
 
@@ -93,8 +93,4 @@ def _git(*arguments: str) -> str:
 
 
 def _machine() -> str:
-    info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    name = re.search(r"^model name\s*:\s*(.+)$", info, re.MULTILINE)
-    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", info, re.MULTILINE)
-    have = [flag for flag in FLAGS if flags and flag in flags[1].split()]
-    return f"{name[1] if name else 'processor without a name'} ({', '.join(have) or '-'}), {os.cpu_count()} cores"
+    return f"{processor_name()} ({', '.join(speed_flags()) or '-'}), {os.cpu_count()} cores"
